@@ -1,0 +1,221 @@
+#ifndef SBX_AGENT_H
+#define SBX_AGENT_H
+
+/* The channel between the region gateway and the agent inside a sandbox.
+ *
+ * The agent dials SBX_AGENT_SOCKET, a unix socket that the gateway listens on and
+ * whose folder is bound read-only into the sandbox.  Each connection carries frames:
+ *
+ *	u8 version | u8 type | u16 zero | u32 stream | u32 length | length bytes
+ *
+ * all little-endian.  The receiver checks version, then length against
+ * SBX_AGENT_FRAME_MAX, before it reads the payload; a frame that fails either
+ * ends the connection.  A payload is a list of fields (below) or, for data
+ * frames, bare bytes.
+ *
+ * The first frame of a connection is HELLO.  The first connection of a sandbox,
+ * made before any image code runs, carries no key and is answered by WELCOME with
+ * one; every later connection must carry that key (any process inside could dial
+ * too).  The socket ends at the gateway, so nobody inside can listen in.
+ *
+ * One CONTROL connection multiplexes executions by stream number.  Bulk work uses
+ * connections of its own, so that flow control is the socket's: the agent dials a
+ * BULK connection when the gateway asks for it on CONTROL (DIAL), and a RELAY
+ * connection for each TCP connection that a process makes to the egress proxy's
+ * address inside. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SBX_AGENT_DIR        "/run/sandboxd" /* bound read-only */
+#define SBX_AGENT_SOCKET     "/run/sandboxd/agent.sock"
+#define SBX_AGENT_BINARY     "/run/sandboxd/agent" /* the program, in the same folder */
+#define SBX_AGENT_PROXY_PORT 3128                  /* 127.0.0.1 inside, relayed out */
+
+enum {
+    SBX_AGENT_VERSION = 1,
+    SBX_AGENT_HEADER_LEN = 12,
+    SBX_AGENT_FRAME_MAX = 2 * 1024 * 1024 + 64 * 1024,
+    SBX_AGENT_DATA_MAX = 64 * 1024, /* what a sender puts into one data frame */
+    SBX_AGENT_KEY_LEN = 32,
+};
+
+/* Who says it: A agent, G gateway. */
+enum sbx_agent_type {
+    SBX_AGENT_HELLO = 1,   /* A: KIND, KEY?, DIAL_ID? (BULK), AGENT_VERSION */
+    SBX_AGENT_WELCOME = 2, /* G: KEY on the first connection, WORKLOAD settings (below) */
+    SBX_AGENT_READY = 3,   /* A: the template's command was started (or there is none) */
+    SBX_AGENT_FAILED = 4,  /* A: MESSAGE: why the command could not be started or ended at once;
+                              EXIT_CODE or SIGNAL */
+    SBX_AGENT_EXEC =
+        10, /* G: stream, ARG+, ENV*, CWD, TIMEOUT_MS, CAP_STDOUT, CAP_STDERR, STDIN?, EXEC_ID */
+    SBX_AGENT_STARTED = 11, /* A: stream */
+    SBX_AGENT_STDOUT = 12,  /* A: stream, bytes */
+    SBX_AGENT_STDERR = 13,  /* A: stream, bytes */
+    SBX_AGENT_EXIT =
+        14, /* A: stream, EXIT_CODE, SIGNAL?, TIMED_OUT?, STDOUT_BYTES, STDERR_BYTES, DURATION_MS */
+    SBX_AGENT_REFUSED =
+        15, /* A: stream, REASON (enum sbx_agent_reason), MESSAGE: nothing was started */
+    SBX_AGENT_KILL = 16,   /* G: stream: end the whole tree now; EXIT follows */
+    SBX_AGENT_LIST = 17,   /* G: which executions live? */
+    SBX_AGENT_LISTED = 18, /* A: EXEC_ID* */
+    SBX_AGENT_PING = 20,   /* either, answered by PONG */
+    SBX_AGENT_PONG = 21,
+    SBX_AGENT_FREEZE = 30, /* G: stop every process but the agent; answered by DONE */
+    SBX_AGENT_THAW = 31,   /* G: answered by DONE */
+    SBX_AGENT_DIAL = 32,   /* G: DIAL_ID: open a BULK connection for the job that follows on it */
+    SBX_AGENT_DONE = 33,   /* A: stream echoes the request's; REASON and MESSAGE when it failed */
+    SBX_AGENT_PACK = 40,   /* G on BULK: EXCLUDE*, MAX_BYTES, PATH: A answers DATA* then DONE with
+                              BYTES, MEMBERS */
+    SBX_AGENT_UNPACK = 41, /* G on BULK: PATH, MAX_BYTES, then DATA*, DATA_END: A answers DONE */
+    SBX_AGENT_DATA = 42,   /* bytes */
+    SBX_AGENT_DATA_END = 43,
+    SBX_AGENT_PUT_FILE = 44, /* G on BULK or CONTROL: PATH, MODE, STDIN (content): write on the
+                                private tmpfs; DONE */
+    SBX_AGENT_GET_FILE = 45, /* G: PATH, MAX_BYTES: DATA*, DONE */
+    SBX_AGENT_RELAY = 50,    /* A on RELAY: PORT; after it the connection is bare bytes both ways */
+    SBX_AGENT_STOP = 60,     /* G: end everything and exit */
+};
+
+enum sbx_agent_kind { SBX_AGENT_CONTROL = 1, SBX_AGENT_BULK = 2, SBX_AGENT_RELAY_KIND = 3 };
+
+enum sbx_agent_reason {
+    SBX_AGENT_REASON_NONE = 0,
+    SBX_AGENT_REASON_CWD_MISSING = 1, /* 400: the working directory is not there */
+    SBX_AGENT_REASON_CWD_ESCAPE = 2,  /* 400 PATH_ESCAPE: relative and left /workspace */
+    SBX_AGENT_REASON_LIMIT = 3,       /* too many executions or processes */
+    SBX_AGENT_REASON_TOO_LARGE = 4,   /* over MAX_BYTES */
+    SBX_AGENT_REASON_PATH_ESCAPE = 5, /* an archive member that would leave the workspace */
+    SBX_AGENT_REASON_CORRUPT = 6,     /* an archive that cannot be read to its end */
+    SBX_AGENT_REASON_IO = 7,          /* MESSAGE says which step failed */
+    SBX_AGENT_REASON_MISSING = 8,     /* no such file */
+    SBX_AGENT_REASON_FROZEN = 9,      /* an EXEC while frozen */
+};
+
+/* A field: u16 tag, u32 length, bytes.  Numbers are u64.  An unknown tag is skipped,
+ * a number of another length than 8 ends the connection. */
+enum sbx_agent_tag {
+    SBX_TAG_KIND = 1,          /* u64, enum sbx_agent_kind */
+    SBX_TAG_KEY = 2,           /* SBX_AGENT_KEY_LEN bytes */
+    SBX_TAG_DIAL_ID = 3,       /* u64 */
+    SBX_TAG_AGENT_VERSION = 4, /* text */
+    SBX_TAG_ARG = 10,          /* bytes without NUL, in order */
+    SBX_TAG_ENV = 11,          /* NAME=value */
+    SBX_TAG_CWD = 12,          /* absent: the workload's */
+    SBX_TAG_TIMEOUT_MS = 13,   /* u64 */
+    SBX_TAG_CAP_STDOUT = 14,   /* u64: bytes sent at most; what is over is counted and dropped */
+    SBX_TAG_CAP_STDERR = 15,
+    SBX_TAG_EXEC_ID = 16, /* text, SBX_ID_LEN */
+    SBX_TAG_STDIN = 17,   /* bytes given on standard input, then end of file; absent: /dev/null */
+    SBX_TAG_UID = 18,     /* u64: absent: the workload's */
+    SBX_TAG_GID = 19,
+    SBX_TAG_EXIT_CODE = 20,    /* u64 */
+    SBX_TAG_SIGNAL = 21,       /* u64 */
+    SBX_TAG_TIMED_OUT = 22,    /* u64 1 */
+    SBX_TAG_STDOUT_BYTES = 23, /* u64: all that was written, sent or not */
+    SBX_TAG_STDERR_BYTES = 24,
+    SBX_TAG_DURATION_MS = 25,
+    SBX_TAG_REASON = 26,  /* u64, enum sbx_agent_reason */
+    SBX_TAG_MESSAGE = 27, /* text for a person, no host path */
+    SBX_TAG_PATH = 30,
+    SBX_TAG_MODE = 31,
+    SBX_TAG_EXCLUDE = 32,   /* gitignore pattern, in order */
+    SBX_TAG_MAX_BYTES = 33, /* u64 */
+    SBX_TAG_BYTES = 34,     /* u64 */
+    SBX_TAG_MEMBERS = 35,   /* u64 */
+    SBX_TAG_PORT = 36,
+    /* Workload settings, in WELCOME: the template's command (ARG, ENV, CWD, UID, GID) and */
+    SBX_TAG_NPROC = 40,     /* u64: RLIMIT_NPROC of the workload, 0: none */
+    SBX_TAG_PROXY = 41,     /* u64 1: listen on 127.0.0.1:SBX_AGENT_PROXY_PORT and relay */
+    SBX_TAG_WORKSPACE = 42, /* path, "/workspace" */
+    SBX_TAG_PERSONAL = 43,  /* u64 1: a holder of a personal run: generic EXEC is refused */
+    SBX_TAG_HOLD = 44,      /* u64 1: wait for UNPACK before the command starts */
+    SBX_TAG_GROUPS = 45,    /* u64, repeated: supplementary groups of the workload */
+};
+
+struct sbx_agent_header {
+    uint8_t type;
+    uint32_t stream;
+    uint32_t length;
+};
+
+static inline void sbx_agent_put_u16(unsigned char *p, uint16_t v)
+{
+    p[0] = (unsigned char)(v & 0xff);
+    p[1] = (unsigned char)(v >> 8);
+}
+
+static inline void sbx_agent_put_u32(unsigned char *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (unsigned char)((v >> (8 * i)) & 0xff);
+}
+
+static inline void sbx_agent_put_u64(unsigned char *p, uint64_t v)
+{
+    for (int i = 0; i < 8; i++)
+        p[i] = (unsigned char)((v >> (8 * i)) & 0xff);
+}
+
+static inline uint32_t sbx_agent_get_u32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline uint64_t sbx_agent_get_u64(const unsigned char *p)
+{
+    return (uint64_t)sbx_agent_get_u32(p) | (uint64_t)sbx_agent_get_u32(p + 4) << 32;
+}
+
+static inline void sbx_agent_header_pack(unsigned char out[SBX_AGENT_HEADER_LEN], uint8_t type,
+                                         uint32_t stream, uint32_t length)
+{
+    out[0] = SBX_AGENT_VERSION;
+    out[1] = type;
+    out[2] = out[3] = 0;
+    sbx_agent_put_u32(out + 4, stream);
+    sbx_agent_put_u32(out + 8, length);
+}
+
+/* False: the peer does not speak this protocol, close the connection. */
+static inline bool sbx_agent_header_parse(const unsigned char in[SBX_AGENT_HEADER_LEN],
+                                          struct sbx_agent_header *out)
+{
+    out->type = in[1];
+    out->stream = sbx_agent_get_u32(in + 4);
+    out->length = sbx_agent_get_u32(in + 8);
+    return in[0] == SBX_AGENT_VERSION && in[2] == 0 && in[3] == 0 &&
+           out->length <= (uint32_t)SBX_AGENT_FRAME_MAX;
+}
+
+struct sbx_agent_field {
+    uint16_t tag;
+    uint32_t len;
+    const unsigned char *data;
+};
+
+/* Walks a payload: true gives the next field and moves *at.  False at the end, or with *bad set
+ * when the payload is not a list of fields. */
+static inline bool sbx_agent_field_next(const unsigned char *payload, size_t len, size_t *at,
+                                        struct sbx_agent_field *out, bool *bad)
+{
+    if (*at == len)
+        return false;
+    if (len - *at < 6) {
+        *bad = true;
+        return false;
+    }
+    out->tag = (uint16_t)(payload[*at] | payload[*at + 1] << 8);
+    out->len = sbx_agent_get_u32(payload + *at + 2);
+    if (out->len > len - *at - 6) {
+        *bad = true;
+        return false;
+    }
+    out->data = payload + *at + 6;
+    *at += 6 + (size_t)out->len;
+    return true;
+}
+
+#endif

@@ -1,0 +1,23 @@
+# The programs: wiring only.  Each main file names the modules it wires.
+function(program name)
+	cmake_parse_arguments(P "" "" "USES" ${ARGN})
+	string(REPLACE "-" "_" file ${name})
+	if(EXISTS ${PROJECT_SOURCE_DIR}/src/programs/${file}.c)
+		add_executable(${name} ${PROJECT_SOURCE_DIR}/src/programs/${file}.c)
+		target_link_libraries(${name} PRIVATE flags sanitize ${P_USES})
+		install(TARGETS ${name} RUNTIME DESTINATION bin)
+	endif()
+endfunction()
+
+program(sandboxd USES api reconcile region store http net domain base)
+program(sandbox-region USES gateway http net base)
+program(sandboxctl USES ctl net base)
+
+# The agent is static, uses nothing of ours but include/, and is built without sanitizers.
+file(GLOB agent_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/agent/*.c)
+if(agent_sources)
+	add_executable(sandbox-agent ${agent_sources})
+	target_link_libraries(sandbox-agent PRIVATE flags)
+	target_link_options(sandbox-agent PRIVATE -static)
+	install(TARGETS sandbox-agent RUNTIME DESTINATION lib/sandboxd)
+endif()
