@@ -1,0 +1,25 @@
+# tests/system/test_*.py: one ctest entry each, `system_<name>`, on the real programs.  A file may say
+# in its first 20 lines
+#	# ctest: serial          it measures, or loads both cores: nothing runs beside it
+#	# ctest: timeout 300     seconds; 240 without
+#	# ctest: lock NAME       not beside another test with that lock
+file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/system/test_*.py)
+foreach(file ${files})
+	get_filename_component(name ${file} NAME_WE)
+	string(REGEX REPLACE "^test_" "system_" name ${name})
+	add_test(NAME ${name} COMMAND /usr/bin/python3 -B ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/system)
+	set_tests_properties(${name} PROPERTIES LABELS system TIMEOUT 240 SKIP_RETURN_CODE 77
+		ENVIRONMENT "SANDBOXD_BUILD=${PROJECT_BINARY_DIR};SANDBOXD_SOURCE=${PROJECT_SOURCE_DIR}")
+	file(STRINGS ${file} marks LIMIT_COUNT 20 REGEX "^# ctest: ")
+	foreach(mark ${marks})
+		if(mark MATCHES "^# ctest: serial")
+			set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+		elseif(mark MATCHES "^# ctest: timeout ([0-9]+)")
+			set_tests_properties(${name} PROPERTIES TIMEOUT ${CMAKE_MATCH_1})
+		elseif(mark MATCHES "^# ctest: lock ([a-z0-9_-]+)")
+			set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${CMAKE_MATCH_1})
+		else()
+			message(FATAL_ERROR "${file}: unknown mark: ${mark}")
+		endif()
+	endforeach()
+endforeach()
