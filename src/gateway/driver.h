@@ -130,8 +130,6 @@ struct driver_ops {
     /* Takes over one that runs: watches its exit and listens on its agent socket again.
      * SBX_E_NOT_FOUND: it does not run any more. */
     enum sbx_code (*adopt)(struct driver *d, const char *id, int *listen_fd, struct sbx_err *err);
-    /* Moves a prepared or running sandbox to another id (a warm one that is claimed).
-     * NULL: the driver cannot. */
 
     /* Probe results and free room, for /v1/capacity; a new object. */
     json_t *(*features)(struct driver *d);
