@@ -22,7 +22,59 @@
  * connections of its own, so that flow control is the socket's: the agent dials a
  * BULK connection when the gateway asks for it on CONTROL (DIAL), and a RELAY
  * connection for each TCP connection that a process makes to the egress proxy's
- * address inside. */
+ * address inside.
+ *
+ * The conversation
+ *
+ * CONTROL.  HELLO, WELCOME, then READY or FAILED; the same three again after each
+ * redial (the agent repeats how the command's start went, so that a restarted
+ * gateway learns it; ENDED follows READY at once when the command has ended since).
+ * A second WELCOME needs no KEY, and its workload settings are ignored.  A HELLO
+ * with a missing or wrong key is answered by closing.  The agent redials for ever:
+ * 20 ms, doubling to 1 s.
+ *
+ * Executions.  The gateway chooses stream numbers (not 0, not one that lives); each
+ * EXEC is answered by REFUSED, or by STARTED, STDOUT and STDERR frames, and one EXIT,
+ * which is the stream's last frame.  EXIT means that the whole tree is gone, detached
+ * processes too: an execution ends with its direct child, and what that left behind
+ * is killed.  When a CONTROL connection is lost its executions go on; their output is
+ * dropped from then on, LIST names them, and their EXIT comes on the next connection
+ * on stream 0 with EXEC_ID.  KILL on stream 0 with EXEC_ID ends one of those.
+ *
+ * A slow gateway: past SBX_AGENT_BACKLOG_MAX unsent bytes the agent stops reading
+ * output that it would have to send (commands then wait on their pipes); deadlines
+ * and KILL act all the same.  Output over a cap is always read and dropped.
+ *
+ * BULK.  DIAL on CONTROL (any stream number) makes the agent connect; its HELLO has
+ * KIND=BULK, KEY and the DIAL_ID, and is not answered: the gateway sends its one job
+ * at once, on stream 0.  A DIAL that cannot be served is answered by DONE on DIAL's
+ * stream with a REASON (LIMIT: more than SBX_AGENT_BULK_MAX at once); else nothing is
+ * sent on CONTROL.  The agent closes after DONE.  A failed UNPACK sends DONE early and
+ * then reads and drops up to DATA_END or the end of the connection, so the gateway may
+ * write all and then read.  Closing the connection cancels the job.
+ *
+ * HOLD: the command waits for START, however the UNPACK went (the gateway decides).
+ *
+ * FREEZE lasts until THAW, STOP, or the loss of the CONTROL connection that asked for
+ * it: nobody stays frozen because a gateway died.  Bulk jobs run while frozen.
+ *
+ * Environment of a process: PATH, HOME and the like by default, over these WELCOME's
+ * ENV, over these EXEC's ENV, by name.  HOME comes from the image's /etc/passwd.
+ *
+ * What the gateway sets up (OCI configuration)
+ *
+ * process: args {SBX_AGENT_BINARY}, cwd "/", user 0:0, no terminal, noNewPrivileges,
+ *   no rlimits that are tighter than the workload's.  capabilities: bounding, effective
+ *   and permitted of SBX_AGENT_CAPABILITIES; inheritable and ambient empty.  The agent
+ *   takes SBX_AGENT_UID for itself at once; the workload gets what it needs of an OCI
+ *   runtime's default set, in its bounding set only if it is not root.
+ * standard input, output and error: /dev/null, or a pipe; the agent writes one line to
+ *   standard error when it gives up, and exits.  Image code never has them.
+ * mounts: proc on /proc; the socket's folder read-only on SBX_AGENT_DIR; the workspace.
+ *   No mount below SBX_AGENT_PRIVATE_DIR: the agent mounts a tmpfs there when PERSONAL.
+ * SBX_AGENT_DIR on the host: 0755 or 0711, agent.sock 0666 or owned by SBX_AGENT_UID, the
+ *   binary 0755.  No other user of the host needs to pass the folders above it.  The
+ *   agent hides the folder from image code and reaches it by its working directory. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,12 +86,31 @@
 #define SBX_AGENT_BINARY     "/run/sandboxd/agent" /* the program, in the same folder */
 #define SBX_AGENT_PROXY_PORT 3128                  /* 127.0.0.1 inside, relayed out */
 
+/* PUT_FILE and GET_FILE name files below it and nothing else; 0700, the workload's. */
+#define SBX_AGENT_PRIVATE_DIR "/run/warren"
+/* The one command that a holder of a personal run executes, without arguments. */
+#define SBX_AGENT_ENTRYPOINT "/opt/warren/run"
+
+/* The agent's own uid and gid inside, and those of its archive workers: no image has them. */
+#define SBX_AGENT_UID        2147480001
+#define SBX_AGENT_WORKER_UID 2147480002
+
+#define SBX_AGENT_CAPABILITIES                                                                     \
+    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID",         \
+        "CAP_SETUID", "CAP_SETPCAP", "CAP_SETFCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT",      \
+        "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE"
+
 enum {
     SBX_AGENT_VERSION = 1,
     SBX_AGENT_HEADER_LEN = 12,
     SBX_AGENT_FRAME_MAX = 2 * 1024 * 1024 + 64 * 1024,
     SBX_AGENT_DATA_MAX = 64 * 1024, /* what a sender puts into one data frame */
     SBX_AGENT_KEY_LEN = 32,
+
+    SBX_AGENT_EXECS_MAX = 128,               /* executions at once; one more: REASON_LIMIT */
+    SBX_AGENT_BULK_MAX = 4,                  /* bulk jobs at once */
+    SBX_AGENT_RELAYS_MAX = 128,              /* relayed connections at once; more wait in accept */
+    SBX_AGENT_BACKLOG_MAX = 4 * 1024 * 1024, /* unsent bytes on CONTROL (see above) */
 };
 
 /* Who says it: A agent, G gateway. */
@@ -48,33 +119,41 @@ enum sbx_agent_type {
     SBX_AGENT_WELCOME = 2, /* G: KEY on the first connection, WORKLOAD settings (below) */
     SBX_AGENT_READY = 3,   /* A: the template's command was started (or there is none) */
     SBX_AGENT_FAILED = 4,  /* A: MESSAGE: why the command could not be started or ended at once;
-                              EXIT_CODE or SIGNAL */
+                              EXIT_CODE, and SIGNAL when one ended it (EXIT_CODE is 128+n then).
+                              A command that ends with 0 at once is READY and ENDED. */
+    SBX_AGENT_START = 5,   /* G: start the command that HOLD kept back; READY or FAILED follows */
+    SBX_AGENT_ENDED = 6, /* A: the command ended later: EXIT_CODE, SIGNAL?; the sandbox lives on */
     SBX_AGENT_EXEC =
         10, /* G: stream, ARG+, ENV*, CWD, TIMEOUT_MS, CAP_STDOUT, CAP_STDERR, STDIN?, EXEC_ID */
     SBX_AGENT_STARTED = 11, /* A: stream */
     SBX_AGENT_STDOUT = 12,  /* A: stream, bytes */
     SBX_AGENT_STDERR = 13,  /* A: stream, bytes */
     SBX_AGENT_EXIT =
-        14, /* A: stream, EXIT_CODE, SIGNAL?, TIMED_OUT?, STDOUT_BYTES, STDERR_BYTES, DURATION_MS */
+        14, /* A: stream, EXIT_CODE, SIGNAL?, TIMED_OUT?, STDOUT_BYTES, STDERR_BYTES, DURATION_MS,
+               EXEC_ID.  EXIT_CODE is 128+n beside SIGNAL n, 124 beside TIMED_OUT, 127 or 126 when
+               the program is not there or cannot be executed */
     SBX_AGENT_REFUSED =
         15, /* A: stream, REASON (enum sbx_agent_reason), MESSAGE: nothing was started */
-    SBX_AGENT_KILL = 16,   /* G: stream: end the whole tree now; EXIT follows */
+    SBX_AGENT_KILL = 16,   /* G: stream (or 0 and EXEC_ID): end the whole tree now; EXIT follows,
+                              with SIGNAL 9.  One that is not there is no error: nothing follows */
     SBX_AGENT_LIST = 17,   /* G: which executions live? */
-    SBX_AGENT_LISTED = 18, /* A: EXEC_ID* */
-    SBX_AGENT_PING = 20,   /* either, answered by PONG */
+    SBX_AGENT_LISTED = 18, /* A: stream echoes the request's, EXEC_ID* */
+    SBX_AGENT_PING = 20,   /* either, answered by PONG with the same stream and payload */
     SBX_AGENT_PONG = 21,
     SBX_AGENT_FREEZE = 30, /* G: stop every process but the agent; answered by DONE */
     SBX_AGENT_THAW = 31,   /* G: answered by DONE */
     SBX_AGENT_DIAL = 32,   /* G: DIAL_ID: open a BULK connection for the job that follows on it */
     SBX_AGENT_DONE = 33,   /* A: stream echoes the request's; REASON and MESSAGE when it failed */
     SBX_AGENT_PACK = 40,   /* G on BULK: EXCLUDE*, MAX_BYTES, PATH: A answers DATA* then DONE with
-                              BYTES, MEMBERS */
-    SBX_AGENT_UNPACK = 41, /* G on BULK: PATH, MAX_BYTES, then DATA*, DATA_END: A answers DONE */
+                              BYTES, MEMBERS.  PATH is a folder (absent: the workspace); what is
+                              packed is its content, as tar (pax) under zstd */
+    SBX_AGENT_UNPACK = 41, /* G on BULK: PATH, MAX_BYTES, then DATA*, DATA_END: A answers DONE with
+                              BYTES, MEMBERS.  After a failure the folder is emptied */
     SBX_AGENT_DATA = 42,   /* bytes */
     SBX_AGENT_DATA_END = 43,
-    SBX_AGENT_PUT_FILE = 44, /* G on BULK or CONTROL: PATH, MODE, STDIN (content): write on the
-                                private tmpfs; DONE */
-    SBX_AGENT_GET_FILE = 45, /* G: PATH, MAX_BYTES: DATA*, DONE */
+    SBX_AGENT_PUT_FILE = 44, /* G on CONTROL: PATH, MODE, STDIN (content): write on the private
+                                tmpfs, owned by the workload; DONE */
+    SBX_AGENT_GET_FILE = 45, /* G on CONTROL: PATH, MAX_BYTES: DATA*, DONE with BYTES */
     SBX_AGENT_RELAY = 50,    /* A on RELAY: PORT; after it the connection is bare bytes both ways */
     SBX_AGENT_STOP = 60,     /* G: end everything and exit */
 };
@@ -92,6 +171,9 @@ enum sbx_agent_reason {
     SBX_AGENT_REASON_IO = 7,          /* MESSAGE says which step failed */
     SBX_AGENT_REASON_MISSING = 8,     /* no such file */
     SBX_AGENT_REASON_FROZEN = 9,      /* an EXEC while frozen */
+    SBX_AGENT_REASON_FORBIDDEN = 10,  /* not in a holder of a personal run, or only there */
+    SBX_AGENT_REASON_PROTOCOL = 11,   /* the request lacks a field or has a bad one */
+    SBX_AGENT_REASON_NOT_READY = 12,  /* an EXEC before READY */
 };
 
 /* A field: u16 tag, u32 length, bytes.  Numbers are u64.  An unknown tag is skipped,
@@ -130,8 +212,8 @@ enum sbx_agent_tag {
     SBX_TAG_NPROC = 40,     /* u64: RLIMIT_NPROC of the workload, 0: none */
     SBX_TAG_PROXY = 41,     /* u64 1: listen on 127.0.0.1:SBX_AGENT_PROXY_PORT and relay */
     SBX_TAG_WORKSPACE = 42, /* path, "/workspace" */
-    SBX_TAG_PERSONAL = 43,  /* u64 1: a holder of a personal run: generic EXEC is refused */
-    SBX_TAG_HOLD = 44,      /* u64 1: wait for UNPACK before the command starts */
+    SBX_TAG_PERSONAL = 43,  /* u64 1: a holder of a personal run: only SBX_AGENT_ENTRYPOINT runs */
+    SBX_TAG_HOLD = 44,      /* u64 1: the command waits for START */
     SBX_TAG_GROUPS = 45,    /* u64, repeated: supplementary groups of the workload */
 };
 
