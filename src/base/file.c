@@ -1,0 +1,184 @@
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/scoped.h"
+#include "base/str.h"
+
+enum { READ_PART = 64 * 1024, TREE_DEPTH_MAX = 256 };
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL && slash[1] != 0 ? slash + 1 : path;
+}
+
+enum sbx_code file_read(const char *path, struct buf *out, struct sbx_err *err)
+{
+    SCOPED_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return err_sys(err, errno == ENOENT ? SBX_E_NOT_FOUND : SBX_E_INTERNAL, "open %s",
+                       last_part(path));
+    for (;;) {
+        char part[READ_PART];
+        ssize_t n = read(fd, part, sizeof(part));
+
+        if (n == 0)
+            return SBX_OK;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(err, SBX_E_INTERNAL, "read %s", last_part(path));
+        if (!buf_append(out, part, (size_t)n))
+            return err_set(err, SBX_E_TOO_LARGE, "%s is too large", last_part(path));
+    }
+}
+
+static bool write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        data += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* The folder that holds path. */
+static void parent_of(const char *path, char out[PATH_MAX])
+{
+    char *slash;
+
+    (void)str_copy(out, PATH_MAX, path);
+    slash = strrchr(out, '/');
+    if (slash == NULL)
+        (void)str_copy(out, PATH_MAX, ".");
+    else
+        slash[slash == out ? 1 : 0] = 0;
+}
+
+enum sbx_code file_sync_dir(const char *path, struct sbx_err *err)
+{
+    SCOPED_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 || fsync(fd) < 0)
+        return err_sys(err, SBX_E_INTERNAL, "sync folder %s", last_part(path));
+    return SBX_OK;
+}
+
+enum sbx_code file_write(const char *path, const void *data, size_t len, mode_t mode, bool sync,
+                         struct sbx_err *err)
+{
+    char temp[PATH_MAX], parent[PATH_MAX];
+    SCOPED_FD int fd = -1;
+
+    if (snprintf(temp, sizeof(temp), "%s.%016llx", path, (unsigned long long)random_u64()) >=
+        (int)sizeof(temp))
+        return err_set(err, SBX_E_INTERNAL, "the path of %s is too long", last_part(path));
+    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0)
+        return err_sys(err, SBX_E_INTERNAL, "create %s", last_part(path));
+    if (!write_all(fd, data, len) || fchmod(fd, mode) < 0 || (sync && fsync(fd) < 0) ||
+        rename(temp, path) < 0) {
+        enum sbx_code code = err_sys(err, SBX_E_INTERNAL, "write %s", last_part(path));
+
+        (void)unlink(temp);
+        return code;
+    }
+    if (!sync)
+        return SBX_OK;
+    parent_of(path, parent);
+    return file_sync_dir(parent, err);
+}
+
+enum sbx_code file_make_dirs(const char *path, mode_t mode, struct sbx_err *err)
+{
+    char part[PATH_MAX];
+    struct stat st;
+
+    if (!str_copy(part, sizeof(part), path))
+        return err_set(err, SBX_E_INTERNAL, "the path of %s is too long", last_part(path));
+    for (char *p = part + 1; *p != 0; p++) {
+        if (*p != '/')
+            continue;
+        *p = 0;
+        if (mkdir(part, mode) < 0 && errno != EEXIST)
+            return err_sys(err, SBX_E_INTERNAL, "make folder %s", last_part(part));
+        *p = '/';
+    }
+    if (mkdir(part, mode) < 0 && errno != EEXIST)
+        return err_sys(err, SBX_E_INTERNAL, "make folder %s", last_part(part));
+    if (stat(part, &st) < 0 || !S_ISDIR(st.st_mode))
+        return err_set(err, SBX_E_INTERNAL, "%s is not a folder", last_part(part));
+    return SBX_OK;
+}
+
+static int remove_at(int at, const char *name, dev_t dev, int depth);
+
+static int remove_inside(int fd, dev_t dev, int depth)
+{
+    DIR *d = fdopendir(fd);
+    struct dirent *e;
+    int rc = 0;
+
+    if (d == NULL) {
+        fd_close(&fd);
+        return -1;
+    }
+    while (rc == 0 && (errno = 0, e = readdir(d)) != NULL) {
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            rc = remove_at(dirfd(d), e->d_name, dev, depth + 1);
+    }
+    if (rc == 0 && errno != 0)
+        rc = -1;
+    (void)closedir(d);
+    return rc;
+}
+
+static int remove_at(int at, const char *name, dev_t dev, int depth)
+{
+    struct stat st;
+    int fd;
+
+    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (!S_ISDIR(st.st_mode))
+        return unlinkat(at, name, 0) < 0 && errno != ENOENT ? -1 : 0;
+    if ((dev != 0 && st.st_dev != dev) || depth > TREE_DEPTH_MAX) {
+        errno = depth > TREE_DEPTH_MAX ? ELOOP : EXDEV;
+        return -1;
+    }
+    fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || remove_inside(fd, st.st_dev, depth) < 0)
+        return -1;
+    return unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+enum sbx_code file_remove_tree(const char *path, struct sbx_err *err)
+{
+    if (remove_at(AT_FDCWD, path, 0, 0) < 0)
+        return err_sys(err, SBX_E_INTERNAL, "remove %s", last_part(path));
+    return SBX_OK;
+}
+
+bool file_exists(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0;
+}

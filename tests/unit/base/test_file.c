@@ -1,0 +1,93 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static char dir[] = "/tmp/base-file-XXXXXX";
+
+static const char *in_dir(const char *name)
+{
+    static char path[256];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return path;
+}
+
+static void test_write_replaces_and_reads_back(void **state)
+{
+    struct buf b = BUF_INIT(100);
+    struct sbx_err err;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(file_write(in_dir("f"), "one", 3, 0600, true, &err), SBX_OK);
+    assert_int_equal(file_write(in_dir("f"), "second", 6, 0640, false, &err), SBX_OK);
+    assert_int_equal(file_read(in_dir("f"), &b, &err), SBX_OK);
+    assert_string_equal(b.data, "second");
+    assert_int_equal(stat(in_dir("f"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0640);
+    buf_fini(&b);
+}
+
+static void test_read_is_bounded_and_tells_absence(void **state)
+{
+    struct buf b = BUF_INIT(2);
+    struct sbx_err err;
+
+    (void)state;
+    assert_int_equal(file_read(in_dir("f"), &b, &err), SBX_E_TOO_LARGE);
+    assert_int_equal(file_read(in_dir("none"), &b, &err), SBX_E_NOT_FOUND);
+    assert_null(strstr(err.msg, dir));
+    buf_fini(&b);
+}
+
+static void test_remove_tree_does_not_follow_links(void **state)
+{
+    char target[256];
+    struct sbx_err err;
+
+    (void)state;
+    assert_int_equal(file_make_dirs(in_dir("t/a/b"), 0700, &err), SBX_OK);
+    assert_int_equal(file_make_dirs(in_dir("t/a/b"), 0700, &err), SBX_OK);
+    assert_int_equal(file_write(in_dir("keep"), "k", 1, 0600, false, &err), SBX_OK);
+    (void)snprintf(target, sizeof(target), "%s", dir);
+    assert_int_equal(symlink(target, in_dir("t/a/link")), 0);
+    assert_int_equal(file_remove_tree(in_dir("t"), &err), SBX_OK);
+    assert_false(file_exists(in_dir("t")));
+    assert_true(file_exists(in_dir("keep")));
+    assert_int_equal(file_remove_tree(in_dir("t"), &err), SBX_OK);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) == NULL ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+    struct sbx_err err;
+
+    (void)state;
+    return file_remove_tree(dir, &err) == SBX_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_write_replaces_and_reads_back),
+        cmocka_unit_test(test_read_is_bounded_and_tells_absence),
+        cmocka_unit_test(test_remove_tree_does_not_follow_links),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
