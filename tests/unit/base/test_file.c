@@ -25,7 +25,7 @@ static const char *in_dir(const char *name)
 static void test_write_replaces_and_reads_back(void **state)
 {
     struct buf b = BUF_INIT(100);
-    struct sbx_err err;
+    struct sbx_err err = { 0 };
     struct stat st;
 
     (void)state;
@@ -41,10 +41,11 @@ static void test_write_replaces_and_reads_back(void **state)
 static void test_read_is_bounded_and_tells_absence(void **state)
 {
     struct buf b = BUF_INIT(2);
-    struct sbx_err err;
+    struct sbx_err err = { 0 };
 
     (void)state;
     assert_int_equal(file_read(in_dir("f"), &b, &err), SBX_E_TOO_LARGE);
+    err = (struct sbx_err){ 0 };
     assert_int_equal(file_read(in_dir("none"), &b, &err), SBX_E_NOT_FOUND);
     assert_null(strstr(err.msg, dir));
     buf_fini(&b);
@@ -53,7 +54,7 @@ static void test_read_is_bounded_and_tells_absence(void **state)
 static void test_remove_tree_does_not_follow_links(void **state)
 {
     char target[256];
-    struct sbx_err err;
+    struct sbx_err err = { 0 };
 
     (void)state;
     assert_int_equal(file_make_dirs(in_dir("t/a/b"), 0700, &err), SBX_OK);
@@ -75,7 +76,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct sbx_err err;
+    struct sbx_err err = { 0 };
 
     (void)state;
     return file_remove_tree(dir, &err) == SBX_OK ? 0 : -1;
