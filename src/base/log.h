@@ -40,12 +40,12 @@ void log_write(enum log_level level, const char *msg, const struct log_field *fi
 #define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
 /* The error's own text, place and code beside further fields. */
-#define log_err(level, msg, err, ...)                                                              \
-    log_write((level), (msg),                                                                      \
-              (const struct log_field[]){ LOG_S("error", (err)->msg),                              \
-                                          LOG_S("code", sbx_code_name((err)->code)),               \
-                                          LOG_S("file", (err)->file),                              \
-                                          LOG_I("line", (err)->line) __VA_OPT__(, ) __VA_ARGS__,   \
+#define log_err(level_, text_, err_, ...)                                                          \
+    log_write((level_), (text_),                                                                   \
+              (const struct log_field[]){ LOG_S("error", (err_)->msg),                             \
+                                          LOG_S("code", sbx_code_name((err_)->code)),              \
+                                          LOG_S("file", (err_)->file),                             \
+                                          LOG_I("line", (err_)->line) __VA_OPT__(, ) __VA_ARGS__,  \
                                           { .key = NULL } })
 
 #endif
