@@ -60,7 +60,7 @@ struct driver_spec {
     const char *image;                      /* repository@sha256:hex */
     const struct driver_registry *registry; /* NULL: none */
     const char *const *command;             /* NULL-ended; NULL: the image's own, if any */
-    const char *working_dir;                /* NULL: the image's, else /workspace */
+    const char *working_dir;                /* NULL: /workspace */
     const char *const *env; /* NAME=value, NULL-ended, over the image's; NULL: none */
     int64_t cpu_millis;
     int64_t memory_mb;
@@ -103,6 +103,8 @@ struct driver_events {
 };
 
 struct driver; /* one open driver; each driver embeds it as its first member */
+struct image_store;
+struct egress;
 
 struct driver_ops {
     const char *name; /* [driver] kind */
@@ -131,12 +133,18 @@ struct driver_ops {
      * SBX_E_NOT_FOUND: it does not run any more. */
     enum sbx_code (*adopt)(struct driver *d, const char *id, int *listen_fd, struct sbx_err *err);
 
+    /* Once all of list's ids were adopted or destroyed: takes away what belongs to none of them. */
+    enum sbx_code (*settle)(struct driver *d, struct sbx_err *err);
+
     /* Probe results and free room, for /v1/capacity; a new object. */
     json_t *(*features)(struct driver *d);
     int64_t (*disk_free_mb)(struct driver *d);
     /* A TCP connection to this sandbox's egress proxy, for the agent's relay.
      * SBX_E_FORBIDDEN: it has none.  NULL: the driver has no network. */
     enum sbx_code (*dial_proxy)(struct driver *d, const char *id, int *out, struct sbx_err *err);
+    /* For the image and egress routes; borrowed. NULL: the driver has none. */
+    struct image_store *(*images)(struct driver *d);
+    struct egress *(*egress)(struct driver *d);
 };
 
 struct driver {
