@@ -83,6 +83,8 @@ static enum sandbox_event timer_event(const struct plan_row *row, const struct p
 {
     bool end = row->desired == SANDBOX_TERMINATED;
 
+    if (end && sandbox_status_in(row->status, SANDBOX_SET_COMING_UP))
+        return SANDBOX_EV_TERMINATE;
     if (end && sandbox_status_in(row->status, SANDBOX_SET_RUNNING | SANDBOX_BIT(SANDBOX_SUSPENDED) |
                                                   SANDBOX_BIT(SANDBOX_FAILED)))
         return SANDBOX_EV_GO;
@@ -184,14 +186,16 @@ static struct plan_step later(const struct plan_row *row, const struct plan_obse
     };
 }
 
-struct plan_step plan(const struct plan_row *row, const struct plan_observation *seen,
-                      const struct plan_times *times, int64_t now_ms, uint32_t jitter)
+struct plan_step plan_next(const struct plan_row *row, const struct plan_observation *seen,
+                           const struct plan_times *times, int64_t now_ms, uint32_t jitter)
 {
     struct plan_step step = { .status = row->status, .desired = row->desired };
     const struct sandbox_move *move;
 
     step.event = seen->asked != SANDBOX_EVENT_NONE ? seen->asked : seen_event(row, seen, now_ms);
-    if (step.event == SANDBOX_EVENT_NONE)
+    if (step.event == SANDBOX_EVENT_NONE ||
+        (seen->asked == SANDBOX_EVENT_NONE &&
+         !sandbox_move_find(row->status, row->desired, step.event)))
         step.event = timer_event(row, times, now_ms);
     if (seen->seen == PLAN_SEEN_AWAY &&
         (step.event == SANDBOX_EV_GO || step.event == SANDBOX_EVENT_NONE ||

@@ -1,7 +1,7 @@
 #ifndef DOMAIN_PLAN_H
 #define DOMAIN_PLAN_H
 
-/* plan(row, what was seen, now): what to do about one sandbox.  No I/O, no clock:
+/* plan_next(row, what was seen, now): what to do about one sandbox.  No I/O, no clock:
  * every time is milliseconds of the database's clock, which the caller read with
  * the row.  Pure; any thread. */
 
@@ -84,8 +84,8 @@ struct plan_step {
 };
 
 /* jitter: any random number, spreads retries. */
-struct plan_step plan(const struct plan_row *row, const struct plan_observation *seen,
-                      const struct plan_times *times, int64_t now_ms, uint32_t jitter);
+struct plan_step plan_next(const struct plan_row *row, const struct plan_observation *seen,
+                           const struct plan_times *times, int64_t now_ms, uint32_t jitter);
 
 /* The next moment at which a timer of the row acts; 0: none. What next_action_at is set to. */
 int64_t plan_due_ms(const struct plan_row *row, const struct plan_times *times);
