@@ -39,9 +39,13 @@ struct net_sigv4 {
     const struct secret *secret_key;
 };
 
-/* A piece of the answer's body, on the calls thread; must not block. False gives the transfer up
- * (SBX_E_INTERNAL). */
-typedef bool net_data_fn(void *arg, int status, const void *data, size_t len);
+enum net_take {
+    NET_GIVE_UP = 0, /* ends the transfer: SBX_E_INTERNAL */
+    NET_TOOK,
+    NET_WAIT, /* took nothing: the same bytes come again after net_resume; the peer is held back */
+};
+/* A piece of the answer's body, on the calls thread; must not block. */
+typedef enum net_take net_data_fn(void *arg, int status, const void *data, size_t len);
 /* The next piece of the request's body: bytes written to `to` (1..max), 0 at its end, -1 to give
  * up.  On the calls thread; may read a local file, not wait for anybody. */
 typedef ssize_t net_read_fn(void *arg, void *to, size_t max);
@@ -104,6 +108,8 @@ void net_stop(struct net *n);
 MUST_USE enum sbx_code net_request_start(struct net *n, const struct net_spec *spec,
                                          net_done_fn *done, void *arg, uint64_t *id,
                                          struct sbx_err *err);
+/* Goes on with a transfer whose on_data said NET_WAIT; no harm for any other. Any thread. */
+void net_resume(struct net *n, uint64_t id);
 /* done runs with SBX_E_CONFLICT unless it already has or is about to. Any thread. */
 void net_cancel(struct net *n, uint64_t id);
 
