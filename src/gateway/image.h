@@ -11,13 +11,16 @@
  * On disk, all below `dir` (0700, so nothing in an image's root is reachable by another
  * user of the host, whatever its mode bits say):
  *
- *	layout/sha256-<hex>/   the image as an OCI layout
- *	root/sha256-<hex>/     rootfs/ and config.json (the image's configuration)
- *	names                  what references the store knows: one "NAME@sha256:hex" a line
- *	tmp/                   work in progress; emptied at open
+ *	root/sha256-<hex>/   rootfs/ and image.json (what struct image says, and names)
+ *	tmp/                 work in progress; emptied at open
  *
  * Everything is made in tmp/, synced and renamed, so a crash leaves a whole image or
- * none.  Any thread may call; two deploys of one digest unpack once, the second waits.
+ * none.  Any thread may call; two deploys of one digest pull and unpack once, the second
+ * waits.  Of a layer nothing special is kept: device nodes, sockets and pipes are removed,
+ * set-id bits and file capabilities are cleared.
+ *
+ * A name that was pulled with credentials is private: whoever asks for it again shows
+ * the registry credentials that it accepts, also when the image is here already.
  *
  * Hold counts: image_acquire and image_hold count one use of the digest, image_release
  * takes one back.  What is held is neither removed nor evicted.  The counts live in
@@ -52,7 +55,8 @@ struct image_store_config {
     const char *dir;         /* absolute; made when missing */
     const char *skopeo;      /* program; NULL: "skopeo" from PATH */
     const char *umoci;       /* program; NULL: "umoci" from PATH */
-    int64_t cache_max_bytes; /* all images together; unused ones are evicted, oldest use first */
+    int64_t cache_max_bytes; /* all images together: what is over it and unused is evicted at
+                                the next acquire or import, oldest use first; imports never */
     int64_t image_max_bytes; /* one image, packed or unpacked; more is refused */
     int pull_timeout_ms;     /* one pull */
     int unpack_timeout_ms;   /* one unpack */
@@ -83,7 +87,7 @@ struct image {
 
 struct image_info {
     const char *reference; /* "name@sha256:hex" */
-    int64_t bytes;         /* on disk, packed and unpacked */
+    int64_t bytes;         /* on disk */
     bool unpacked;
     int held;
 };
@@ -109,13 +113,19 @@ MUST_USE enum sbx_code image_acquire(struct image_store *s, const char *referenc
 /* One more use of a digest that is unpacked (an adopted sandbox).  SBX_E_NOT_FOUND. */
 MUST_USE enum sbx_code image_hold(struct image_store *s, const char *digest, struct sbx_err *err);
 void image_release(struct image_store *s, const char *digest);
+/* Makes a place to bind something over in the shared root of a held digest: a folder, or an empty
+ * file.  The usual ones are there already (/workspace /proc /dev /sys /tmp /run /run/sandboxd
+ * /run/warren /etc/resolv.conf /etc/hosts /etc/hostname).  path is absolute and normalised; links
+ * in it are followed inside the root only.  SBX_E_INVALID: something of another kind is there. */
+MUST_USE enum sbx_code image_mount_point(struct image_store *s, const char *digest,
+                                         const char *path, bool folder, struct sbx_err *err);
 
 /* A streamed import: begin, add pieces in order, then finish or abort (either frees it).
  * name is the repository part of the reference that finish gives.  An import past
  * image_max_bytes is SBX_E_TOO_LARGE; a stream that is no such tar SBX_E_INVALID. */
 enum image_import_kind {
     IMAGE_IMPORT_LAYOUT = 1, /* an OCI layout with one image */
-    IMAGE_IMPORT_ROOTFS = 2, /* a root file system; optional config below */
+    IMAGE_IMPORT_ROOTFS = 2, /* a root file system; runs as root, without a command */
 };
 
 struct image_import;
