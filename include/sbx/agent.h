@@ -66,8 +66,8 @@
  * process: args {SBX_AGENT_BINARY}, cwd "/", user 0:0, no terminal, noNewPrivileges,
  *   no rlimits that are tighter than the workload's.  capabilities: bounding, effective
  *   and permitted of SBX_AGENT_CAPABILITIES; inheritable and ambient empty.  The agent
- *   takes SBX_AGENT_UID for itself at once; the workload gets what it needs of an OCI
- *   runtime's default set, in its bounding set only if it is not root.
+ *   takes SBX_AGENT_UID for itself at once; the workload gets, when it is root, those of
+ *   an OCI runtime's default set that are among them, else none.
  * standard input, output and error: /dev/null, or a pipe; the agent writes one line to
  *   standard error when it gives up, and exits.  Image code never has them.
  * mounts: proc on /proc; the socket's folder read-only on SBX_AGENT_DIR; the workspace.
@@ -120,7 +120,7 @@ enum sbx_agent_type {
     SBX_AGENT_READY = 3,   /* A: the template's command was started (or there is none) */
     SBX_AGENT_FAILED = 4,  /* A: MESSAGE: why the command could not be started or ended at once;
                               EXIT_CODE, and SIGNAL when one ended it (EXIT_CODE is 128+n then).
-                              A command that ends with 0 at once is READY and ENDED. */
+                              A command that ends with 0 at once has failed too. */
     SBX_AGENT_START = 5,   /* G: start the command that HOLD kept back; READY or FAILED follows */
     SBX_AGENT_ENDED = 6, /* A: the command ended later: EXIT_CODE, SIGNAL?; the sandbox lives on */
     SBX_AGENT_EXEC =

@@ -13,23 +13,11 @@ program(sandboxd USES api reconcile region store http net domain base)
 program(sandbox-region USES gateway http net base)
 program(sandboxctl USES ctl net base)
 
-# The agent is static, uses nothing of ours but include/, and is built without sanitizers.
+# The agent is static, uses nothing of ours but include/, and is built without sanitizers.  Debian's
+# libarchive.a needs those of libacl1-dev, libbz2-dev, liblz4-dev, liblzma-dev, libxml2-dev,
+# nettle-dev, zlib1g-dev and (for libxml2) libicu-dev; the linker takes what tar and zstd use.
 file(GLOB agent_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/agent/*.c)
-if(agent_sources)
-	add_executable(sandbox-agent ${agent_sources})
-	target_link_libraries(sandbox-agent PRIVATE flags)
-	target_link_options(sandbox-agent PRIVATE -static)
-	install(TARGETS sandbox-agent RUNTIME DESTINATION lib/sandboxd)
-endif()
-
-# What the region host puts into a sandbox beside the agent: the probe and the cure of an old runsc.
-add_executable(sandbox-probe ${PROJECT_SOURCE_DIR}/src/guest/probe.c)
-target_link_libraries(sandbox-probe PRIVATE flags)
-target_link_options(sandbox-probe PRIVATE -static)
-add_library(sandbox-statx SHARED ${PROJECT_SOURCE_DIR}/src/guest/statx.c)
-target_link_libraries(sandbox-statx PRIVATE flags)
-target_compile_options(sandbox-statx PRIVATE -fno-stack-protector -fno-builtin)
-target_link_options(sandbox-statx PRIVATE -nostdlib)
-set_target_properties(sandbox-statx PROPERTIES PREFIX "")
-install(TARGETS sandbox-probe RUNTIME DESTINATION lib/sandboxd)
-install(TARGETS sandbox-statx LIBRARY DESTINATION lib/sandboxd)
+add_executable(sandbox-agent ${PROJECT_SOURCE_DIR}/src/programs/sandbox_agent.c ${agent_sources})
+target_link_libraries(sandbox-agent PRIVATE flags)
+target_link_options(sandbox-agent PRIVATE -static)
+install(TARGETS sandbox-agent RUNTIME DESTINATION lib/sandboxd)

@@ -1,0 +1,252 @@
+/* The warden's own process: reads requests, makes inits, reaps, ends them. */
+
+#include "agent/warden_wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { INITS_MAX = SBX_AGENT_EXECS_MAX + 1 }; /* and the template's command */
+
+static struct warden {
+    int wire, events, signals;
+    bool own_proc;
+    struct init {
+        pid_t pid; /* 0: free */
+        uint32_t serial;
+    } inits[INITS_MAX];
+} warden;
+
+static void report(uint32_t kind, uint32_t serial, uint32_t value, uint32_t detail)
+{
+    struct agent_event e = { kind, serial, value, detail };
+
+    if (send(warden.events, &e, sizeof(e), MSG_NOSIGNAL) != (ssize_t)sizeof(e))
+        _exit(1); /* the agent is gone */
+}
+
+static void read_all(void *into, size_t len)
+{
+    unsigned char *p = into;
+
+    while (len) {
+        ssize_t n = recv(warden.wire, p, len, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            _exit(0); /* the agent ended: end the namespace with us */
+        p += n;
+        len -= (size_t)n;
+    }
+}
+
+static void read_request(struct agent_wire_request *r, int fds[3])
+{
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(3 * sizeof(int))];
+    } control;
+    struct iovec iov = { r, sizeof(*r) };
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+    };
+    struct cmsghdr *c;
+    ssize_t n;
+
+    fds[0] = fds[1] = fds[2] = -1;
+    do {
+        n = recvmsg(warden.wire, &msg, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        _exit(0);
+    c = CMSG_FIRSTHDR(&msg);
+    if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
+        memcpy(fds, CMSG_DATA(c), 3 * sizeof(int));
+    read_all((unsigned char *)r + n, sizeof(*r) - (size_t)n);
+}
+
+/* Cuts the payload's strings into a vector that ends with NULL. */
+static char **take_strings(char **at, size_t count)
+{
+    char **v = calloc(count + 1, sizeof(*v));
+
+    if (!v)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        v[i] = *at;
+        *at += strlen(*at) + 1;
+    }
+    return v;
+}
+
+_Noreturn static void become_init(const struct agent_wire_request *r, const int fds[3],
+                                  char *payload)
+{
+    char *at = payload + r->group_count * sizeof(uint32_t);
+    struct agent_launch l = {
+        .serial = r->serial,
+        .uid = r->uid,
+        .gid = r->gid,
+        .nproc = r->nproc,
+        .groups = (const uint32_t *)(void *)payload,
+        .group_count = r->group_count,
+        .fds = { fds[0], fds[1], fds[2] },
+        .events = warden.events,
+        .own_proc = warden.own_proc,
+    };
+
+    l.cwd = at;
+    at += strlen(at) + 1;
+    if (r->has_below) {
+        l.below = at;
+        at += strlen(at) + 1;
+    }
+    l.argv = take_strings(&at, r->arg_count);
+    l.envp = take_strings(&at, r->env_count);
+    if (!l.argv || !l.envp)
+        _exit(1);
+    close(warden.wire);
+    close(warden.signals);
+    agent_launch_run(&l);
+}
+
+static struct init *free_init(void)
+{
+    for (size_t i = 0; i < INITS_MAX; i++) {
+        if (!warden.inits[i].pid)
+            return &warden.inits[i];
+    }
+    return NULL;
+}
+
+static void spawn(const struct agent_wire_request *r, const int fds[3])
+{
+    struct init *slot = free_init();
+    char *payload = malloc(r->bytes ? r->bytes : 1);
+    pid_t pid = -1;
+
+    if (!payload)
+        _exit(1); /* the stream cannot be followed any more */
+    read_all(payload, r->bytes);
+    errno = EAGAIN;
+    if (slot)
+        pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0)
+        become_init(r, fds, payload);
+    if (pid > 0) {
+        slot->pid = pid;
+        slot->serial = r->serial;
+    } else {
+        report(AGENT_EVENT_REFUSED, r->serial, SBX_AGENT_REASON_LIMIT, (uint32_t)errno);
+        report(AGENT_EVENT_GONE, r->serial, 0, 0);
+    }
+    free(payload);
+}
+
+static void handle_request(void)
+{
+    struct agent_wire_request r;
+    int fds[3];
+
+    read_request(&r, fds);
+    if (r.kind == AGENT_WIRE_SPAWN) {
+        spawn(&r, fds);
+    } else {
+        for (size_t i = 0; i < INITS_MAX; i++) {
+            if (warden.inits[i].pid && warden.inits[i].serial == r.serial)
+                kill(warden.inits[i].pid, SIGKILL);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+    }
+}
+
+/* Inits, and orphans of nested namespaces that end up here. */
+static void reap(void)
+{
+    pid_t pid;
+
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        for (size_t i = 0; i < INITS_MAX; i++) {
+            if (warden.inits[i].pid == pid) {
+                warden.inits[i].pid = 0;
+                report(AGENT_EVENT_GONE, warden.inits[i].serial, 0, 0);
+            }
+        }
+    }
+}
+
+/* gVisor before 2023 answers 0 to unshare(CLONE_NEWNS) and shares the mounts all the same; it
+ * refuses to change their propagation, which tells it. */
+static bool has_mount_namespaces(void)
+{
+    return unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+static bool confine(void)
+{
+    sigset_t set;
+
+    for (int cap = 0; cap < 64; cap++) {
+        if (!(agent_caps_workload() & AGENT_CAP(cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+            break; /* past the last capability */
+    }
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return false;
+    warden.own_proc = has_mount_namespaces();
+    /* From here on /proc is that of this namespace: without the agent. */
+    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        return false;
+    if (mount("none", SBX_AGENT_DIR, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY,
+              "mode=0555,size=4k") < 0)
+        return false;
+    if (chdir("/") < 0)
+        return false;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+        return false;
+    warden.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return warden.signals >= 0;
+}
+
+_Noreturn void agent_warden_run(int wire, int events)
+{
+    warden.wire = wire;
+    warden.events = events;
+    if (!confine()) {
+        report(AGENT_EVENT_REFUSED, 0, SBX_AGENT_REASON_IO, (uint32_t)errno);
+        _exit(1);
+    }
+    report(AGENT_EVENT_STARTED, 0, 0, 0);
+    for (;;) {
+        struct pollfd p[2] = { { .fd = warden.wire, .events = POLLIN },
+                               { .fd = warden.signals, .events = POLLIN } };
+        struct signalfd_siginfo info;
+
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            _exit(1);
+        if (p[1].revents) {
+            while (read(warden.signals, &info, sizeof(info)) > 0)
+                ;
+            reap();
+        }
+        if (p[0].revents)
+            handle_request();
+    }
+}

@@ -1,0 +1,6 @@
+#include "agent/agent.h"
+
+int main(void)
+{
+    return agent_main();
+}
