@@ -21,5 +21,6 @@ owns libpq 'libpq-fe\.h' 'store'
 owns libcurl 'curl/.*' 'net'
 owns rhonabwy 'rhonabwy\.h' 'region'
 owns OpenSSL 'openssl/.*' 'base'
+owns libidn2 'idn2\.h' 'base'
 owns libarchive 'archive.*\.h' 'agent'
 exit $bad
