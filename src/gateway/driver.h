@@ -120,7 +120,9 @@ struct driver_ops {
     enum sbx_code (*prepare)(struct driver *d, const struct driver_spec *spec, struct arena *a,
                              struct driver_prepared *out, struct sbx_err *err);
     /* Starts it; returns when the runtime has taken it, not when the agent is ready. */
-    enum sbx_code (*start)(struct driver *d, const char *id, struct sbx_err *err);
+    enum sbx_code (*start)(struct driver *d, const struct driver_spec *spec, struct sbx_err *err);
+    /* It is ready now: limits that would have slowed its start. NULL: nothing to do. */
+    enum sbx_code (*running)(struct driver *d, const struct driver_spec *spec, struct sbx_err *err);
     /* Nothing is left when this returns SBX_OK: processes, cgroups, mounts, namespaces, folders. */
     enum sbx_code (*destroy)(struct driver *d, const char *id, struct sbx_err *err);
     enum sbx_code (*observe)(struct driver *d, const char *id, struct driver_state *out,

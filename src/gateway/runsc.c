@@ -1,0 +1,629 @@
+#include "gateway/runsc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scoped.h"
+#include "base/str.h"
+#include "gateway/runsc_disk.h"
+#include "gateway/shim.h"
+#include "sbx/agent.h"
+
+enum { TAG_LEN = 5, GUEST_PROGRAM_MAX = 64 * 1024 * 1024 };
+
+static struct runsc *of(struct driver *d)
+{
+    return (struct runsc *)(void *)d;
+}
+
+/* ---- meta: what of a sandbox must be known again after a restart ---- */
+
+struct meta {
+    char digest[IMAGE_DIGEST_SIZE];
+    bool network;
+    int64_t cpu_millis;
+};
+
+static enum sbx_code meta_write(struct runsc *r, const char *id, const struct meta *m,
+                                struct sbx_err *err)
+{
+    SCOPED_JSON json_t *j = json_object();
+    SCOPED_BUF struct buf text = BUF_INIT(RUNSC_META_MAX);
+    char path[RUNSC_PATH_SIZE];
+
+    json_put_str(j, "digest", m->digest);
+    json_put_bool(j, "network", m->network);
+    json_put_int(j, "cpuMillis", m->cpu_millis);
+    (void)json_write(&text, j);
+    runsc_path(r, id, "meta", path);
+    return file_write(path, text.data, text.len, 0600, false, err);
+}
+
+static bool meta_read(struct runsc *r, const char *id, struct meta *m)
+{
+    SCOPED_BUF struct buf text = BUF_INIT(RUNSC_META_MAX);
+    SCOPED_JSON json_t *j = NULL;
+    struct sbx_err err = { 0 };
+    char path[RUNSC_PATH_SIZE];
+
+    *m = (struct meta){ 0 };
+    runsc_path(r, id, "meta", path);
+    if (file_read(path, &text, &err) != SBX_OK ||
+        json_parse_object(text.data, text.len, &j, &err) != SBX_OK)
+        return false;
+    (void)str_copy(m->digest, sizeof(m->digest), json_get_str(j, "digest", ""));
+    m->network = json_get_bool(j, "network", false);
+    m->cpu_millis = json_get_int(j, "cpuMillis", 0);
+    return true;
+}
+
+/* ---- open and close ---- */
+
+static const char *find_program(struct arena *a, const char *name)
+{
+    const char *path = getenv("PATH");
+    char *list = arena_strdup(a, path != NULL ? path : "/usr/sbin:/usr/bin:/sbin:/bin");
+    char *save = NULL;
+
+    if (strchr(name, '/') != NULL)
+        return arena_strdup(a, name);
+    for (char *dir = strtok_r(list, ":", &save); dir != NULL; dir = strtok_r(NULL, ":", &save)) {
+        char *full = arena_printf(a, "%s/%s", dir, name);
+
+        if (access(full, X_OK) == 0)
+            return full;
+    }
+    return arena_strdup(a, name);
+}
+
+static enum sbx_code make_folders(struct runsc *r, struct sbx_err *err)
+{
+    static const char *const NAMES[] = { "x", "r", "t", "p", "i", "e" };
+    struct sockaddr_un un;
+    char longest[RUNSC_PATH_SIZE];
+
+    runsc_path(r, "00000000000000000000000000", "a/agent.sock", longest);
+    if (strlen(longest) >= sizeof(un.sun_path))
+        return err_set(err, SBX_E_INVALID,
+                       "[state] dir is too long: unix sockets live below it, use at most %zu bytes",
+                       sizeof(un.sun_path) - 1 - (strlen(longest) - strlen(r->dir)));
+    if (file_make_dirs(r->dir, 0700, err) != SBX_OK)
+        return err->code;
+    for (size_t i = 0; i < COUNT_OF(NAMES); i++) {
+        char path[RUNSC_PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "%s/%s", r->dir, NAMES[i]);
+        if (file_make_dirs(path, 0700, err) != SBX_OK)
+            return err->code;
+    }
+    return SBX_OK;
+}
+
+static enum sbx_code open_images(struct runsc *r, struct sbx_err *err)
+{
+    size_t count;
+    const char **insecure =
+        config_list(r->config, "images", "insecure_registries", r->arena, &count);
+    struct image_store_config c = {
+        .dir = arena_printf(r->arena, "%s/i", r->dir),
+        .cache_max_bytes = config_int(r->config, "images", "cache_max_mb") << 20,
+        .image_max_bytes = config_int(r->config, "images", "image_max_mb") << 20,
+        .pull_timeout_ms = (int)config_int(r->config, "images", "pull_timeout_s") * 1000,
+        .unpack_timeout_ms = (int)config_int(r->config, "images", "unpack_timeout_s") * 1000,
+        .insecure_registries = insecure,
+    };
+
+    return image_store_open(&c, &r->images, err);
+}
+
+/* A region host can do without a network: then every sandbox is without one, or refused. */
+static void open_egress(struct runsc *r, const char *tag)
+{
+    size_t count;
+    const char *pool = config_str(r->config, "egress", "pool");
+    const char *helper[] = { "/proc/self/exe", "egress-helper", NULL };
+    struct egress_config c = {
+        .dir = arena_printf(r->arena, "%s/e", r->dir),
+        .tag = tag,
+        .pool = pool[0] != 0 ? pool : NULL,
+        .upstream = config_list(r->config, "egress", "upstream", r->arena, &count),
+        .deny = config_list(r->config, "egress", "deny", r->arena, &count),
+        .ports = config_list(r->config, "egress", "proxy_ports", r->arena, &count),
+    };
+    struct sbx_err err = { 0 };
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n > 0) {
+        self[n] = 0;
+        helper[0] = arena_strdup(r->arena, self);
+        c.helper = helper;
+    }
+    if (c.upstream[0] == NULL)
+        c.upstream = NULL;
+    if (!config_bool(r->config, "egress", "enabled")) {
+        (void)str_copy(r->egress_error, sizeof(r->egress_error), "switched off");
+        return;
+    }
+    if (!r->features.network) {
+        (void)str_copy(r->egress_error, sizeof(r->egress_error),
+                       "this runsc starts no sandbox with a network here");
+        return;
+    }
+    if (egress_open(&c, &r->egress, &err) != SBX_OK) {
+        (void)str_copy(r->egress_error, sizeof(r->egress_error), err.msg);
+        log_err(LOG_WARN, "sandboxes have no network", &err);
+    }
+}
+
+static void runsc_close(struct driver *d)
+{
+    struct runsc *r = of(d);
+
+    runsc_watch_close(r);
+    egress_close(r->egress);
+    image_store_close(r->images);
+    runsc_cgroups_close(r->cgroups);
+    (void)pthread_mutex_destroy(&r->lock);
+    arena_free(r->arena);
+    free(r);
+}
+
+/* A copy of what goes into sandboxes, on the file system where they can link to it. */
+static enum sbx_code keep_guest(struct runsc *r, const char *from, const char *name,
+                                struct sbx_err *err)
+{
+    SCOPED_BUF struct buf program = BUF_INIT(GUEST_PROGRAM_MAX);
+    char path[RUNSC_PATH_SIZE];
+
+    (void)snprintf(path, sizeof(path), "%s/t/%s", r->dir, name);
+    if (file_read(from, &program, err) != SBX_OK)
+        return err_wrap(err, "[agent] path");
+    return file_write(path, program.data, program.len, 0755, false, err);
+}
+
+static enum sbx_code open_parts(struct runsc *r, struct sbx_err *err)
+{
+    unsigned char digest[SHA256_LEN];
+    char hex[SHA256_HEX_SIZE], tag[TAG_LEN + 1];
+
+    /* Two gateways of one host never share a name in the kernel: the tag comes from the folder. */
+    sha256_of(r->dir, strlen(r->dir), digest);
+    hash_hex(digest, sizeof(digest), hex);
+    (void)str_copy(tag, sizeof(tag), hex);
+    if (make_folders(r, err) != SBX_OK || keep_guest(r, r->agent, "agent", err) != SBX_OK ||
+        keep_guest(r, arena_printf(r->arena, "%s/sandbox-statx.so", r->guest_dir), "statx.so",
+                   err) != SBX_OK)
+        return err->code;
+    if (runsc_cgroups_open("/sys/fs/cgroup", config_str(r->config, "runsc", "cgroup_parent"), tag,
+                           &r->cgroups, err) != SBX_OK ||
+        runsc_watch_open(r, err) != SBX_OK || runsc_probe(r, err) != SBX_OK ||
+        open_images(r, err) != SBX_OK)
+        return err->code;
+    open_egress(r, tag);
+    return SBX_OK;
+}
+
+static enum sbx_code runsc_open(const struct config *config, const struct driver_events *events,
+                                struct driver **out, struct sbx_err *err)
+{
+    struct runsc *r = mem_zalloc(sizeof(*r));
+    char *slash;
+
+    r->base.ops = &driver_runsc;
+    r->events = *events;
+    r->config = config;
+    r->arena = arena_new();
+    r->epoll = r->wake = -1;
+    r->dir = config_str(config, "state", "dir");
+    r->program = find_program(r->arena, config_str(config, "runsc", "path"));
+    r->agent = config_str(config, "agent", "path");
+    r->guest_dir = arena_strdup(r->arena, r->agent);
+    slash = strrchr(r->guest_dir, '/');
+    if (slash != NULL)
+        *slash = 0;
+    (void)pthread_mutex_init(&r->lock, NULL);
+    if (open_parts(r, err) != SBX_OK) {
+        runsc_close(&r->base);
+        return err->code;
+    }
+    *out = &r->base;
+    return SBX_OK;
+}
+
+/* ---- prepare ---- */
+
+/* The socket the agent dials, in a name that was not there: a listener of a dead gateway is put
+ * aside by the rename. */
+static enum sbx_code listen_agent(struct runsc *r, const char *id, int *out, struct sbx_err *err)
+{
+    SCOPED_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    char path[RUNSC_PATH_SIZE], next[RUNSC_PATH_SIZE];
+
+    runsc_path(r, id, "a/next.sock", next);
+    runsc_path(r, id, "a/agent.sock", path);
+    (void)str_copy(un.sun_path, sizeof(un.sun_path), next); /* it fits: make_folders has checked */
+    (void)unlink(next);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&un, sizeof(un)) < 0 || chmod(next, 0666) < 0 ||
+        listen(fd, RUNSC_BACKLOG) < 0 || rename(next, path) < 0)
+        return err_sys(err, SBX_E_UNAVAILABLE, "make the agent's socket");
+    *out = fd;
+    fd = -1;
+    return SBX_OK;
+}
+
+/* A hard link: no copy for each sandbox, and an agent that is replaced on the host stays what it
+ * was for those that run. */
+static enum sbx_code link_guest(struct runsc *r, const char *id, const char *name,
+                                struct sbx_err *err)
+{
+    char from[RUNSC_PATH_SIZE], to[RUNSC_PATH_SIZE], last[32];
+
+    (void)snprintf(last, sizeof(last), "a/%s", name);
+    (void)snprintf(from, sizeof(from), "%s/t/%s", r->dir, name);
+    runsc_path(r, id, last, to);
+    if (link(from, to) < 0 && errno != EEXIST)
+        return err_sys(err, SBX_E_UNAVAILABLE, "place %s", name);
+    return SBX_OK;
+}
+
+static enum sbx_code make_agent_folder(struct runsc *r, const char *id, struct sbx_err *err)
+{
+    char path[RUNSC_PATH_SIZE];
+
+    runsc_path(r, id, "a", path);
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+        return err_sys(err, SBX_E_UNAVAILABLE, "make the agent's folder");
+    if (link_guest(r, id, "agent", err) != SBX_OK)
+        return err->code;
+    return r->features.statx_fault ? link_guest(r, id, "statx.so", err) : SBX_OK;
+}
+
+/* Small files that a sandbox sees under /etc. */
+static enum sbx_code make_etc(struct runsc *r, const char *id, struct sbx_err *err)
+{
+    char path[RUNSC_PATH_SIZE], text[256];
+
+    (void)snprintf(text, sizeof(text), "127.0.0.1 localhost\n::1 localhost\n127.0.0.1 %s\n", id);
+    runsc_path(r, id, "hosts", path);
+    if (file_write(path, text, strlen(text), 0644, false, err) != SBX_OK)
+        return err->code;
+    (void)snprintf(text, sizeof(text), "%s\n", id);
+    runsc_path(r, id, "hostname", path);
+    if (file_write(path, text, strlen(text), 0644, false, err) != SBX_OK)
+        return err->code;
+    (void)snprintf(text, sizeof(text), "%s/statx.so\n", SBX_AGENT_DIR);
+    runsc_path(r, id, "preload", path);
+    return r->features.statx_fault ? file_write(path, text, strlen(text), 0644, false, err)
+                                   : SBX_OK;
+}
+
+static enum sbx_code make_disk(struct runsc *r, const struct driver_spec *spec,
+                               const struct image *image, struct sbx_err *err)
+{
+    char templates[RUNSC_PATH_SIZE], file[RUNSC_PATH_SIZE], dir[RUNSC_PATH_SIZE];
+
+    (void)snprintf(templates, sizeof(templates), "%s/t", r->dir);
+    runsc_path(r, spec->id, "disk.img", file);
+    runsc_path(r, spec->id, "d", dir);
+    if (r->features.disk_limit)
+        return runsc_disk_make(templates, file, dir, spec->disk_mb, image->uid, image->gid, err);
+    return runsc_disk_make_plain(dir, image->uid, image->gid, err);
+}
+
+static enum sbx_code make_network(struct runsc *r, const struct driver_spec *spec,
+                                  struct egress_lease *lease, struct sbx_err *err)
+{
+    bool wants = spec->network.enabled ||
+                 (spec->network.domains != NULL && spec->network.domains[0] != NULL);
+
+    *lease = (struct egress_lease){ .mode = EGRESS_NONE };
+    if (r->egress != NULL)
+        return egress_attach(r->egress, spec->id, &spec->network, lease, err);
+    /* Without egress nothing gets out: more than any rule asks, but an allowed target is promised.
+     */
+    if (wants)
+        return err_set(err, SBX_E_UNAVAILABLE, "the region has no network: %s", r->egress_error);
+    return SBX_OK;
+}
+
+static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spec,
+                                  const struct image *image, const struct egress_lease *lease,
+                                  const struct driver_workload *workload, struct sbx_err *err)
+{
+    struct runsc_bundle b = { .hostname = spec->id,
+                              .rootfs = image->rootfs,
+                              .netns = lease->netns,
+                              .memory_mb = spec->memory_mb,
+                              .agent = spec->agent ? SBX_AGENT_BINARY : NULL,
+                              .workload = workload };
+    char agent[RUNSC_PATH_SIZE], workspace[RUNSC_PATH_SIZE], hosts[RUNSC_PATH_SIZE],
+        hostname[RUNSC_PATH_SIZE], preload[RUNSC_PATH_SIZE];
+
+    runsc_path(r, spec->id, "a", agent);
+    runsc_path(r, spec->id, "d/workspace", workspace);
+    runsc_path(r, spec->id, "hosts", hosts);
+    runsc_path(r, spec->id, "hostname", hostname);
+    runsc_path(r, spec->id, "preload", preload);
+    runsc_bundle_bind(&b, workspace, "/workspace", false);
+    if (spec->agent || r->features.statx_fault)
+        runsc_bundle_bind(&b, agent, SBX_AGENT_DIR, true);
+    if (r->features.statx_fault)
+        runsc_bundle_bind(&b, preload, "/etc/ld.so.preload", true);
+    runsc_bundle_bind(&b, hosts, "/etc/hosts", true);
+    runsc_bundle_bind(&b, hostname, "/etc/hostname", true);
+    if (lease->resolv_conf[0] != 0)
+        runsc_bundle_bind(&b, lease->resolv_conf, "/etc/resolv.conf", true);
+    if (spec->mount.source != NULL)
+        runsc_bundle_bind(&b, spec->mount.source, spec->mount.target, false);
+    return runsc_run_write_config(r, spec->id, &b, err);
+}
+
+static enum sbx_code acquire_image(struct runsc *r, const struct driver_spec *spec, struct arena *a,
+                                   struct image *image, struct sbx_err *err)
+{
+    struct image_registry registry = { 0 };
+    struct meta meta = { .cpu_millis = spec->cpu_millis };
+    enum sbx_code code;
+
+    if (spec->registry != NULL)
+        registry = (struct image_registry){ .host = spec->registry->host,
+                                            .username = spec->registry->username,
+                                            .password = spec->registry->password };
+    code = image_acquire(r->images, spec->image, spec->registry != NULL ? &registry : NULL, a,
+                         image, err);
+    if (code != SBX_OK)
+        return code;
+    (void)str_copy(meta.digest, sizeof(meta.digest), image->digest);
+    code = meta_write(r, spec->id, &meta, err);
+    if (code != SBX_OK)
+        image_release(r->images, image->digest); /* nobody else knows of this hold */
+    return code;
+}
+
+static enum sbx_code runsc_prepare(struct driver *d, const struct driver_spec *spec,
+                                   struct arena *a, struct driver_prepared *out,
+                                   struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+    struct runsc_image_defaults defaults;
+    struct egress_lease lease;
+    struct image image = { 0 };
+    char path[RUNSC_PATH_SIZE];
+
+    out->listen_fd = -1;
+    runsc_path(r, spec->id, NULL, path);
+    if (mkdir(path, 0700) < 0)
+        return err_sys(err, SBX_E_UNAVAILABLE, "make a sandbox's folder");
+    if (acquire_image(r, spec, a, &image, err) != SBX_OK ||
+        make_network(r, spec, &lease, err) != SBX_OK || make_disk(r, spec, &image, err) != SBX_OK ||
+        make_etc(r, spec->id, err) != SBX_OK || make_agent_folder(r, spec->id, err) != SBX_OK)
+        return err->code;
+    defaults = (struct runsc_image_defaults){ .argv = image.argv,
+                                              .env = image.env,
+                                              .home = image.home,
+                                              .uid = image.uid,
+                                              .gid = image.gid,
+                                              .groups = image.groups,
+                                              .group_count = image.group_count };
+    runsc_bundle_workload(spec, &defaults, lease.proxy,
+                          (uint64_t)config_int(r->config, "runsc", "nproc_max"), a, &out->workload);
+    if (!spec->agent && out->workload.argv[0] == NULL)
+        return err_set(err, SBX_E_INVALID, "neither the template nor its image names a command");
+    if (write_bundle(r, spec, &image, &lease, &out->workload, err) != SBX_OK)
+        return err->code;
+    return spec->agent ? listen_agent(r, spec->id, &out->listen_fd, err) : SBX_OK;
+}
+
+/* ---- start, destroy, observe ---- */
+
+static enum sbx_code runsc_start(struct driver *d, const struct driver_spec *spec,
+                                 struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+    SCOPED_ARENA struct arena *a = arena_new();
+    struct egress_lease lease = { 0 };
+    struct sbx_err ignored = { 0 };
+    struct runsc_start how = {
+        .platform = r->features.platform,
+        .mask_net = r->features.mask_net,
+        .overlay_dir_word = r->features.overlay_dir_word,
+        .timeout_ms = (int)config_int(r->config, "runsc", "start_timeout_s") * 1000,
+    };
+    struct runsc_limits limits = {
+        .memory_bytes = (spec->memory_mb + RUNSC_MEMORY_OVERHEAD_MB) << 20,
+        .pids = config_int(r->config, "runsc", "pids_max"),
+    };
+    struct process shim = { .pidfd = -1 };
+
+    if (r->egress != NULL && egress_find(r->egress, spec->id, &lease, &ignored) == SBX_OK)
+        how.network = lease.netns[0] != 0;
+    how.mask_net = how.mask_net && how.network;
+    if (runsc_cgroup_make(r->cgroups, spec->id, &limits, a, &how.cgroups, err) != SBX_OK ||
+        runsc_run_start(r, spec->id, &how, &shim, err) != SBX_OK)
+        return err->code;
+    if (runsc_watch_add(r, spec->id, &shim, err) != SBX_OK) {
+        fd_close(&shim.pidfd); /* destroy finds it by its folder */
+        return err->code;
+    }
+    return SBX_OK;
+}
+
+static enum sbx_code runsc_running(struct driver *d, const struct driver_spec *spec,
+                                   struct sbx_err *err)
+{
+    return runsc_cgroup_set_cpu(of(d)->cgroups, spec->id, spec->cpu_millis, err);
+}
+
+static enum sbx_code runsc_destroy(struct driver *d, const char *id, struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+    struct process shim;
+    struct meta meta;
+    char path[RUNSC_PATH_SIZE];
+
+    runsc_watch_take(r, id, &shim);
+    if (runsc_run_end(r, id, &shim, err) != SBX_OK)
+        return err->code;
+    if (r->egress != NULL && egress_detach(r->egress, id, err) != SBX_OK)
+        return err->code;
+    runsc_path(r, id, "meta", path);
+    if (meta_read(r, id, &meta) && meta.digest[0] != 0) {
+        (void)unlink(path); /* first: a second destroy must not release again */
+        image_release(r->images, meta.digest);
+    }
+    runsc_path(r, id, NULL, path);
+    return file_remove_tree(path, err);
+}
+
+static enum sbx_code runsc_observe(struct driver *d, const char *id, struct driver_state *out,
+                                   struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+    char path[RUNSC_PATH_SIZE];
+
+    (void)err;
+    runsc_path(r, id, NULL, path);
+    *out = (struct driver_state){ .exists = file_exists(path) };
+    (void)runsc_watch_alive(r, id, &out->alive);
+    out->oom_killed = out->exists && runsc_cgroup_oom(r->cgroups, id);
+    if (out->exists && !out->alive)
+        (void)str_copy(out->reason, sizeof(out->reason),
+                       out->oom_killed ? "the sandbox ran out of memory and was ended"
+                                       : "the sandbox's processes ended");
+    return SBX_OK;
+}
+
+/* ---- after a restart ---- */
+
+static enum sbx_code runsc_list(struct driver *d, struct arena *a, const char ***out,
+                                struct sbx_err *err)
+{
+    (void)err;
+    *out = runsc_run_list(of(d), a);
+    return SBX_OK;
+}
+
+static enum sbx_code runsc_adopt(struct driver *d, const char *id, int *listen_fd,
+                                 struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+    struct process shim = { .pidfd = -1 };
+    struct meta meta;
+    char path[RUNSC_PATH_SIZE];
+    SCOPED_FD int fd = -1;
+
+    runsc_path(r, id, NULL, path);
+    if (!meta_read(r, id, &meta) || shim_find(path, &shim.pid, &shim.pidfd, err) != SBX_OK)
+        return err->code != SBX_OK ? err->code : err_set(err, SBX_E_NOT_FOUND, "it does not run");
+    runsc_path(r, id, "a/agent.sock", path);
+    if (image_hold(r->images, meta.digest, err) != SBX_OK ||
+        (file_exists(path) && listen_agent(r, id, &fd, err) != SBX_OK) ||
+        runsc_watch_add(r, id, &shim, err) != SBX_OK) {
+        fd_close(&shim.pidfd);
+        err->code = SBX_E_NOT_FOUND;
+        return err->code;
+    }
+    *listen_fd = fd;
+    fd = -1;
+    return SBX_OK;
+}
+
+static bool is_ours(void *arg, const char *id)
+{
+    bool alive;
+
+    return runsc_watch_alive(arg, id, &alive);
+}
+
+static enum sbx_code runsc_settle(struct driver *d, struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+    size_t removed = 0;
+
+    if (r->egress == NULL)
+        return SBX_OK;
+    return egress_sweep(r->egress, is_ours, r, &removed, err);
+}
+
+/* ---- what it is ---- */
+
+static json_t *runsc_features_json(struct driver *d)
+{
+    struct runsc *r = of(d);
+    const struct runsc_features *f = &r->features;
+    json_t *j = json_object();
+
+    json_put_str(j, "runsc", f->version);
+    json_put_str(j, "platform", f->platform);
+    json_put_bool(j, "statxCure", f->statx_fault);
+    json_put_bool(j, "networkCure", f->mask_net);
+    json_put_bool(j, "diskLimit", f->disk_limit);
+    json_put_str(j, "cgroups", runsc_cgroups_kind(r->cgroups));
+    if (r->egress != NULL)
+        json_put_new(j, "egress", egress_features(r->egress));
+    else
+        json_put_str(j, "egressMissing", r->egress_error);
+    return j;
+}
+
+static int64_t runsc_disk_free(struct driver *d)
+{
+    struct statvfs v;
+
+    if (statvfs(of(d)->dir, &v) < 0)
+        return 0;
+    return (int64_t)(v.f_bavail * (v.f_frsize >> 10) >> 10);
+}
+
+static enum sbx_code runsc_dial_proxy(struct driver *d, const char *id, int *out,
+                                      struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+
+    if (r->egress == NULL)
+        return err_set(err, SBX_E_FORBIDDEN, "this region has no proxy");
+    return egress_dial_proxy(r->egress, id, out, err);
+}
+
+static struct image_store *runsc_images(struct driver *d)
+{
+    return of(d)->images;
+}
+
+static struct egress *runsc_egress(struct driver *d)
+{
+    return of(d)->egress;
+}
+
+const struct driver_ops driver_runsc = {
+    .name = "runsc",
+    .open = runsc_open,
+    .close = runsc_close,
+    .prepare = runsc_prepare,
+    .start = runsc_start,
+    .running = runsc_running,
+    .destroy = runsc_destroy,
+    .observe = runsc_observe,
+    .list = runsc_list,
+    .adopt = runsc_adopt,
+    .settle = runsc_settle,
+    .features = runsc_features_json,
+    .disk_free_mb = runsc_disk_free,
+    .dial_proxy = runsc_dial_proxy,
+    .images = runsc_images,
+    .egress = runsc_egress,
+};

@@ -1,0 +1,125 @@
+#ifndef GATEWAY_RUNSC_H
+#define GATEWAY_RUNSC_H
+
+/* The runsc driver's own header: what its files share.  Nobody else includes it.
+ *
+ * Folders below [state] dir (0700 all of them):
+ *
+ *	x/<id>/     one sandbox: config.json, meta, shim, exit, log, hosts, hostname
+ *	  a/        bound read-only on SBX_AGENT_DIR: agent.sock, agent, statx.so
+ *	  disk.img  its disk, mounted on d/ (workspace/ and layer/)
+ *	r/          runsc's own state
+ *	t/          empty disks by size
+ *	p/          the root of probe sandboxes
+ *	i/          the image store (image.h)
+ *	e/          egress (egress.h)
+ *	probe       what the probes found, for this runsc on this kernel */
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/id_map.h"
+#include "base/process.h"
+#include "base/thread.h"
+#include "gateway/driver.h"
+#include "gateway/egress.h"
+#include "gateway/image.h"
+#include "gateway/runsc_bundle.h"
+#include "gateway/runsc_cgroup.h"
+
+enum {
+    RUNSC_MEMORY_OVERHEAD_MB = 48, /* sandbox and gofer themselves (measured: 41 MiB resident) */
+    RUNSC_KILL_MS = 5000,
+    RUNSC_DELETE_MS = 20000,
+    RUNSC_PATH_SIZE = 256, /* of anything below the state folder */
+    RUNSC_META_MAX = 4096,
+    RUNSC_BACKLOG = 64, /* of an agent socket */
+};
+
+/* What the probes found. */
+struct runsc_features {
+    char platform[16];
+    bool overlay_dir_word; /* --overlay2=root:dir=PATH (newer) and not root:PATH */
+    bool network;          /* --network=sandbox works */
+    bool mask_net;         /* ... behind an empty /proc/sys/net (gVisor issue 10704) */
+    bool statx_fault;      /* statx refuses AT_NO_AUTOMOUNT: the preload cure is used */
+    bool disk_limit;       /* loop devices work */
+    char version[64];
+};
+
+/* One sandbox whose shim we watch. */
+struct runsc_box {
+    char id[ID_SIZE];
+    struct process shim;
+    bool alive;
+    bool network; /* egress knows it */
+};
+
+struct runsc {
+    struct driver base;
+    struct driver_events events;
+    const struct config *config;
+    struct arena *arena; /* strings below */
+    const char *dir;
+    const char *program;   /* runsc */
+    const char *agent;     /* the agent's binary */
+    const char *guest_dir; /* folder of sandbox-probe and sandbox-statx.so */
+    struct runsc_features features;
+    struct runsc_cgroups *cgroups;
+    struct image_store *images;
+    struct egress *egress; /* NULL: this host cannot; egress_error says why */
+    char egress_error[DRIVER_REASON_SIZE];
+
+    pthread_mutex_t lock; /* boxes, and the fields of each */
+    struct id_map boxes;
+    int epoll, wake;
+    struct thread watcher;
+};
+
+/* --- runsc_run.c: one sandbox's processes --- */
+
+/* PATH = <dir>/x/<id>[/<name>]; name NULL: the folder. */
+void runsc_path(const struct runsc *r, const char *id, const char *name, char out[RUNSC_PATH_SIZE]);
+/* How to start, beside config.json that stands in the folder. */
+struct runsc_start {
+    const char *platform;
+    bool network;
+    bool mask_net;
+    bool overlay_dir_word;
+    const char *cgroups; /* for the shim */
+    int timeout_ms;
+};
+MUST_USE enum sbx_code runsc_run_start(struct runsc *r, const char *id,
+                                       const struct runsc_start *how, struct process *shim,
+                                       struct sbx_err *err);
+MUST_USE enum sbx_code runsc_run_write_config(struct runsc *r, const char *id,
+                                              const struct runsc_bundle *b, struct sbx_err *err);
+/* Ends all processes of id and takes away what runtime and kernel have of it: everything but
+ * egress, image and folder.  shim may be empty. */
+MUST_USE enum sbx_code runsc_run_end(struct runsc *r, const char *id, struct process *shim,
+                                     struct sbx_err *err);
+/* Every id of which there is a folder, a control group or runtime state, sorted, once each. */
+const char **runsc_run_list(struct runsc *r, struct arena *a);
+
+/* --- runsc_watch.c: who has ended --- */
+
+MUST_USE enum sbx_code runsc_watch_open(struct runsc *r, struct sbx_err *err);
+void runsc_watch_close(struct runsc *r);
+/* Takes the shim and watches it.  The id must not be watched yet (assert). */
+MUST_USE enum sbx_code runsc_watch_add(struct runsc *r, const char *id, struct process *shim,
+                                       struct sbx_err *err);
+/* Watches it no more and gives the shim back (empty when there is none, or it was reaped). */
+void runsc_watch_take(struct runsc *r, const char *id, struct process *out);
+/* False: not watched. */
+bool runsc_watch_alive(struct runsc *r, const char *id, bool *alive);
+
+/* --- runsc_probe.c --- */
+
+/* Finds out what works here, or takes it from the last start when neither runsc nor kernel changed.
+ * SBX_E_UNAVAILABLE: nothing does. */
+MUST_USE enum sbx_code runsc_probe(struct runsc *r, struct sbx_err *err);
+
+#endif
