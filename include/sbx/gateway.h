@@ -46,6 +46,7 @@
  * /v1/sandboxes/{id}/execute { executionId, generation, command: [..], cwd?, env?: {..},
  * timeoutSeconds, outputMax } 200 {exitCode, stdout, stderr, durationMs, timedOut?, signal?,
  * stdoutTruncated?, stderrTruncated?, stdoutBytes, stderrBytes, stdoutEncoding?, stderrEncoding?}
+ *   stdout and stderr are valid UTF-8 as it is (a NUL byte is the JSON escape of U+0000), or base64.
  *   argv and environment values are UTF-8 strings without NUL, as JSON is.
  *   400 INVALID_REQUEST (cwd missing; `field` names it) or PATH_ESCAPE, 409 SANDBOX_NOT_FOUND |
  * AGENT_MISSING | SANDBOX_SUSPENDED | SANDBOX_NOT_READY, 502 AGENT_UNREACHABLE, 503 BUSY POST
