@@ -160,7 +160,9 @@ enum store_next {
 enum store_keep { STORE_KEEP = 0, STORE_SET, STORE_CLEAR };
 
 /* One guarded change of status: it happens when the row still has `generation` and a status in
- * `from`; generation becomes one higher and an event row is written by the same statement.
+ * `from`; generation becomes one higher and an event row is written by the same statement.  When
+ * `to` is the status it has (a FAILED one's compute is released, contract 3: the generation counts
+ * changes of status) generation, status_since and the status's times stay, and no event is written.
  * By the new status the statement also sets: READY sets ready_at (first time) or
  * resumed_at (from RESUMING) and last_active_at; SUSPENDED suspended_at; FAILED failed_at;
  * TERMINATED terminated_at; SUSPENDED and TERMINATED drop execution rows.  A move to READY or BUSY
