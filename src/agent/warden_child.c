@@ -18,7 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { INITS_MAX = SBX_AGENT_EXECS_MAX + 1 }; /* and the template's command */
+enum {
+    INITS_MAX = SBX_AGENT_EXECS_MAX + 1, /* and the template's command */
+    KEEP_FROM = 24,                      /* above all that the agent has opened by then */
+};
 
 static struct warden {
     int wire, events, signals;
@@ -225,11 +228,33 @@ static bool confine(void)
     return warden.signals >= 0;
 }
 
-_Noreturn void agent_warden_run(int wire, int events)
+/* Root of the image can open through /proc what the warden and its inits hold and is no socket:
+ * they hold the null device on 0 to 2 and sockets, nothing else of the agent's. */
+static bool keep_only(int wire, int events)
 {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (null < 0 || fcntl(wire, F_GETFD) < 0)
+        return false;
+    for (int i = 0; i < 3; i++) {
+        if (dup2(null, i) < 0)
+            return false;
+    }
+    wire = fcntl(wire, F_DUPFD_CLOEXEC, KEEP_FROM);
+    events = fcntl(events, F_DUPFD_CLOEXEC, KEEP_FROM);
+    if (wire < 0 || events < 0)
+        return false;
+    for (int fd = 3; fd < KEEP_FROM; fd++)
+        close(fd);
     warden.wire = wire;
     warden.events = events;
-    if (!confine()) {
+    return true;
+}
+
+_Noreturn void agent_warden_run(int wire, int events)
+{
+    warden.events = events;
+    if (!keep_only(wire, events) || !confine()) {
         report(AGENT_EVENT_REFUSED, 0, SBX_AGENT_REASON_IO, (uint32_t)errno);
         _exit(1);
     }

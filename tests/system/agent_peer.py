@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 import time
 
-AGENT = os.environ.get("SANDBOX_AGENT", "")
-RUNSC = os.environ.get("SBX_TEST_RUNSC", "runsc")
+AGENT = os.path.join(os.environ.get("SANDBOXD_BUILD") or os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "build"), "sandbox-agent")
+RUNSC = os.environ.get("RUNSC", "runsc")
 PLATFORM = os.environ.get("SBX_TEST_PLATFORM", "ptrace")
 
 VERSION = 1
@@ -126,7 +126,7 @@ class Sandbox:
         self.key = os.urandom(32)
         self.streams = 0
         self.results = {}
-        self.control = None
+        self.control = self.listener = None
         self.others = []
         self.rejected = 0
         self.proc = None
@@ -291,7 +291,7 @@ class Sandbox:
             subprocess.run(self.base + ["delete", "--force", self.id], stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL, timeout=60)
             self.log.close()
-        for c in [self.control] + self.others:
+        for c in [self.control, self.listener] + self.others:
             if c:
                 c.close()
         shutil.rmtree(self.dir, ignore_errors=True)

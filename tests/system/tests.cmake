@@ -23,3 +23,8 @@ foreach(file ${files})
 		endif()
 	endforeach()
 endforeach()
+
+# Runs inside a sandbox, so it is static and without sanitizers.
+add_executable(agent_attack ${PROJECT_SOURCE_DIR}/tests/system/agent_attack.c)
+target_link_libraries(agent_attack PRIVATE flags)
+target_link_options(agent_attack PRIVATE -static)
