@@ -273,10 +273,10 @@ class Region(Daemon):
         os.makedirs(os.path.dirname(self.socket), exist_ok=True)
         uid, _ = user_ids("sandboxd")
         options = {
-            "server.socket": self.socket,
-            "server.uids": [0, uid],
+            "listen.socket": self.socket,
+            "listen.socket_uids": [0, uid],
             "state.dir": self.dir,
-            "driver.name": self.driver,
+            "driver.kind": self.driver,
             "agent.path": program("sandbox-agent"),
         }
         if os.environ.get("RUNSC"):
