@@ -105,6 +105,8 @@ static enum sbx_code check_string(const struct api_field *f, int64_t min, int64_
             return err_field(err, path, "%s must be %" PRId64 " to %" PRId64 " characters long.",
                              path, min, max);
     }
+    if (f->text != NULL)
+        return f->text(path, text, err);
     if (f->values == NULL)
         return SBX_OK;
     for (size_t i = 0; f->values[i] != NULL; i++) {
@@ -130,7 +132,7 @@ static enum sbx_code check_item(const struct api_field *f, const json_t *item, c
     if (f->item_max > 0 && (int64_t)json_string_length(item) > f->item_max)
         return err_field(err, path, "%s must be at most %" PRId64 " bytes long.", path,
                          f->item_max);
-    return SBX_OK;
+    return f->text != NULL ? f->text(path, json_string_value(item), err) : SBX_OK;
 }
 
 static enum sbx_code check_array(const struct api_field *f, const struct api_bounds *bounds,

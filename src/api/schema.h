@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "domain/valid.h"
 #include "sbx/error.h"
 
 enum api_type {
@@ -57,8 +58,9 @@ struct api_field {
     int64_t item_max;          /* bytes */
     enum api_bound bound;      /* instead of min and max */
     const char *const *values; /* the only ones allowed, NULL-ended */
-    api_check_fn *check;       /* NULL: none */
-    const char *pattern;       /* what check enforces, for openapi.json */
+    valid_text_fn *text;       /* judges a string, or each string of an array or map */
+    api_check_fn *check;       /* judges the whole value, last */
+    const char *pattern;       /* what text enforces, for openapi.json */
     const struct api_schema *of;
     const char *doc; /* one sentence */
 };
