@@ -1,0 +1,75 @@
+#ifndef API_API_H
+#define API_API_H
+
+/* The HTTP API of sandboxd: its route tables, who may call, the handlers behind
+ * them.  sandboxd makes one `struct api`, gives it to the http server as owner and
+ * hands it the notices of the store's listener. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "api/schema.h"
+#include "base/buf.h"
+#include "base/metrics.h"
+#include "base/seal.h"
+#include "http/server.h"
+#include "net/net.h"
+#include "reconcile/reconcile.h"
+#include "region/gateway_client.h"
+#include "store/store.h"
+
+struct api;
+
+/* What is pointed to is borrowed and must outlive the api, except texts, which are copied. */
+struct api_config {
+    struct store_config store;
+    struct net *net;              /* JWKS */
+    struct gateway_client *gateway; /* executions and images */
+    struct reconcile *reconcile;  /* woken after a write; waited for by terminate, pause, resume */
+    struct store_waker *waker;    /* the other control planes */
+    const struct seal_keys *seal; /* NULL: what must be sealed is refused */
+    struct metrics *metrics;
+    struct api_bounds bounds;
+    const uid_t *admin_uids; /* beside root and our own */
+    size_t admin_uid_count;
+    int64_t output_max;      /* bytes kept of one stream of an execution */
+    int64_t purge_delay_ms;  /* of a removed volume */
+    int64_t terminate_wait_ms;
+    int token_cache_max; /* entries */
+    int token_cache_s;   /* the longest life of an entry */
+    int rate_per_s;      /* requests a second of one token, 0: no limit */
+    int rate_burst;
+    const char *spool_dir; /* imported images wait here, unnamed */
+};
+
+MUST_USE enum sbx_code api_new(const struct api_config *config, struct api **out,
+                               struct sbx_err *err);
+/* The server must have stopped. NULL is allowed. */
+void api_free(struct api *api);
+
+/* For http_config: owner is the api. */
+enum http_auth api_auth(void *owner, struct request *req, const struct route *route,
+                        struct sbx_err *err);
+void *api_worker_open(void *owner);
+void api_worker_close(void *owner, void *worker);
+void api_error(struct request *req, struct response *res, const struct sbx_err *err);
+
+/* The server that routes serve, once it has started: executions continue on it. */
+void api_set_server(struct api *api, struct http_server *server);
+
+extern const struct route_table API_PUBLIC, API_ADMIN;
+
+/* Each notice of the store's listener, on its thread: revocation, changed issuers. Never blocks. */
+void api_notice(struct api *api, const struct store_notice *notice);
+
+/* The database was reached and its schema fits: what /readyz says. Any thread. */
+void api_set_ready(struct api *api, bool ready);
+
+/* openapi.json of the public API, from the route table and the schemas. */
+void api_print_openapi(const struct api_bounds *bounds, struct buf *out);
+/* docs/errors.md, from the error table. */
+void api_print_errors(struct buf *out);
+
+#endif

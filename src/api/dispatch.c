@@ -1,0 +1,172 @@
+#include "api/call.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/time.h"
+
+enum {
+    DB_BUDGET_MS = 1600,   /* of one handler: the answer comes within 2 s (case 44) */
+    DB_DOWN_KEEP_MS = 300, /* how long one failure speaks for the next requests */
+};
+
+enum sbx_code api_db_begin(struct api *api, struct request *req, struct sbx_err *err)
+{
+    if (time_mono_ms() < api->db_down_until_ms)
+        return err_set(err, SBX_E_UNAVAILABLE, "The database does not answer now.");
+    store_conn_budget(request_worker(req), DB_BUDGET_MS);
+    return SBX_OK;
+}
+
+enum sbx_code api_db_end(struct api *api, enum sbx_code code)
+{
+    if (code == SBX_E_UNAVAILABLE)
+        api->db_down_until_ms = time_mono_ms() + DB_DOWN_KEEP_MS;
+    return code;
+}
+
+static void decref(void *j)
+{
+    json_decref(j);
+}
+
+static enum sbx_code read_query(struct api_call *c, json_t *args, struct sbx_err *err)
+{
+    size_t count = 0;
+    const struct request_query *query = request_query(c->req, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (api_schema_add_query(c->spec->query, args, query[i].name, query[i].value, err) !=
+            SBX_OK)
+            return err->code;
+    }
+    return api_schema_check(c->spec->query, &c->api->cfg.bounds, args, err);
+}
+
+/* The shape of the request: query, or body beside a query that has no parameter. */
+static enum sbx_code read_args(struct api_call *c, struct sbx_err *err)
+{
+    json_t *query = json_object();
+    json_t *body = NULL;
+
+    arena_defer(c->a, decref, query);
+    c->args = query;
+    if (read_query(c, query, err) != SBX_OK)
+        return err->code;
+    if (c->spec->body != NULL) {
+        if (request_json(c->req, &body, err) != SBX_OK)
+            return err->code;
+        if (body == NULL) {
+            body = json_object();
+            arena_defer(c->a, decref, body);
+        }
+        if (api_schema_check(c->spec->body, &c->api->cfg.bounds, body, err) != SBX_OK)
+            return err->code;
+        c->args = body;
+    }
+    return c->spec->shape != NULL ? c->spec->shape(c->args, err) : SBX_OK;
+}
+
+static uint32_t role_set(const char *list)
+{
+    uint32_t set = 0;
+    char one[32];
+
+    while (list != NULL && *list != '\0') {
+        size_t n = strcspn(list, ",");
+
+        if (n < sizeof(one)) {
+            memcpy(one, list, n);
+            one[n] = '\0';
+            set |= roles_parse(one);
+        }
+        list += n + (list[n] == ',');
+    }
+    return set;
+}
+
+/* 403 account access, 403 entitlement, 403 role, in that order. */
+static enum sbx_code check_access(struct api_call *c, struct sbx_err *err)
+{
+    if (api_access_get(c, err) != SBX_OK)
+        return err->code;
+    if (!c->access.member)
+        return err_set(err, SBX_E_ACCOUNT_FORBIDDEN, "You have no access to this account.");
+    if (!c->access.entitled)
+        return err_set(err, SBX_E_NOT_ENTITLED, "Sandboxes are not enabled for this account.");
+    if ((role_set(c->access.roles) & c->spec->roles) == 0)
+        return err_set(err, SBX_E_ROLE_FORBIDDEN,
+                       "This needs an admin or technical member of the account.");
+    return SBX_OK;
+}
+
+void api_call_audit(struct api_call *c, enum sbx_code code)
+{
+    struct store_audit row = {
+        .account_id = c->account_id[0] != '\0' ? c->account_id : NULL,
+        .actor = c->caller->actor,
+        .action = c->spec->action,
+        .object_kind = c->object_kind,
+        .object_id = c->object_id,
+        .request_id = request_id(c->req),
+        .outcome = code == SBX_OK ? "ok" : sbx_code_name(code),
+        .exit_code = c->exit_code,
+        .duration_ms = c->duration_ms,
+    };
+
+    if (c->spec->action != NULL && c->ran)
+        api_audit_add(c->api->audit, &row);
+}
+
+static enum sbx_code run(struct api_call *c, struct sbx_err *err)
+{
+    enum api_auth_kind auth = (enum api_auth_kind)request_route(c->req)->auth;
+
+    if (read_args(c, err) != SBX_OK)
+        return err->code;
+    c->account_id = json_get_str(c->args, "accountId", "");
+    if (auth == API_AUTH_NONE)
+        return c->spec->handler(c, err);
+    if (api_db_begin(c->api, c->req, err) != SBX_OK)
+        return err->code;
+    if (auth == API_AUTH_PERSON && check_access(c, err) != SBX_OK)
+        return err->code;
+    c->ran = true;
+    c->object_id = json_get_str(c->args, "sandboxId", NULL);
+    if (c->object_id != NULL)
+        request_log(c->req, "sandboxId", c->object_id);
+    return c->spec->handler(c, err);
+}
+
+enum sbx_code api_dispatch(struct request *req, struct response *res, struct sbx_err *err)
+{
+    const struct route *route = request_route(req);
+    struct api_call *c = arena_zalloc(request_arena(req), sizeof(*c));
+    enum sbx_code code;
+
+    c->api = request_owner(req);
+    c->req = req;
+    c->res = res;
+    c->a = request_arena(req);
+    c->db = request_worker(req);
+    c->spec = route->spec;
+    c->caller = request_caller(req);
+    c->account_id = "";
+    c->exit_code = -1;
+    c->duration_ms = -1;
+    code = run(c, err);
+    if (!c->deferred && c->caller != NULL) {
+        code = api_db_end(c->api, code);
+        api_call_audit(c, code);
+    }
+    return code;
+}
+
+void api_error(struct request *req, struct response *res, const struct sbx_err *err)
+{
+    if (sbx_code_http(err->code) == 401)
+        response_header(res, "WWW-Authenticate", "Bearer");
+    if (sbx_code_http(err->code) == 500)
+        log_err(LOG_ERROR, "request failed", err, LOG_S("requestId", request_id(req)));
+    response_envelope_error(req, res, err);
+}

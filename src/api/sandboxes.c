@@ -1,0 +1,267 @@
+#include <string.h>
+
+#include "api/cursor.h"
+#include "api/handlers.h"
+#include "api/render.h"
+#include "base/str.h"
+#include "domain/valid.h"
+
+enum { LIST_DEFAULT = 50, LIST_MAX = 100, STATUS_NAME_MAX = 32 };
+
+static void answer_sandbox(struct api_call *c, int status, const struct store_sandbox *row)
+{
+    response_ok(c->res, status, json_pack("{s:o}", "sandbox", api_render_sandbox(row)));
+}
+
+static enum sbx_code quota_refused(struct api_call *c, int limit, int active, struct sbx_err *err)
+{
+    json_t *data = response_error_data(c->res);
+
+    json_put_int(data, "limit", limit);
+    json_put_int(data, "active", active);
+    json_put_bool(data, "retryable", true);
+    return err->code;
+}
+
+/* --- create ------------------------------------------------------------ */
+
+enum sbx_code api_sandbox_create_shape(const json_t *args, struct sbx_err *err)
+{
+    return valid_owner_kind(json_get_str(args, "workloadProfile", ""),
+                            json_get_str(args, "ownerKind", ""), err);
+}
+
+enum sbx_code api_sandbox_create(struct api_call *c, struct sbx_err *err)
+{
+    char id[ID_SIZE];
+    struct store_sandbox_new in = {
+        .sandbox_id = id,
+        .account_id = c->account_id,
+        .app_id = json_get_str(c->args, "appId", NULL),
+        .template_id = json_get_str(c->args, "templateId", NULL),
+        .region = json_get_str(c->args, "region", NULL),
+        .profile = json_get_str(c->args, "workloadProfile", NULL),
+        .owner_kind = json_get_str(c->args, "ownerKind", NULL),
+        .owner_id = json_get_str(c->args, "ownerId", NULL),
+        .external_session_id = json_get_str(c->args, "externalSessionId", NULL),
+        .caller_key = c->caller->actor,
+        .idempotency_key = json_get_str(c->args, "idempotencyKey", NULL),
+        .volume_name = json_get_str(c->args, "volumeName", NULL),
+        .request_id = request_id(c->req),
+    };
+    const char *mode = json_get_str(c->args, "persistenceMode", NULL);
+    struct store_created made = { 0 };
+
+    id_new(id);
+    if (mode != NULL)
+        (void)sandbox_persistence_parse(mode, &in.persistence_mode); /* the schema's enum */
+    c->object_kind = "sandbox";
+    if (store_sandbox_create(c->db, &in, c->a, &made, err) != SBX_OK) {
+        if (err->code == SBX_E_QUOTA)
+            return quota_refused(c, made.quota_limit, made.quota_active, err);
+        return err->code;
+    }
+    c->object_id = made.sandbox.sandbox_id;
+    request_log(c->req, "sandboxId", made.sandbox.sandbox_id);
+    if (made.was_created) {
+        reconcile_wake(c->api->cfg.reconcile);
+        if (c->api->cfg.waker != NULL)
+            store_waker_kick(c->api->cfg.waker);
+    }
+    response_ok(c->res, made.was_created ? 201 : 200,
+                json_pack("{s:b, s:o}", "wasCreated", made.was_created, "sandbox",
+                          api_render_sandbox(&made.sandbox)));
+    return SBX_OK;
+}
+
+/* --- read -------------------------------------------------------------- */
+
+enum sbx_code api_sandbox_get(struct api_call *c, struct sbx_err *err)
+{
+    struct store_sandbox row;
+
+    if (store_sandbox_get(c->db, c->account_id, json_get_str(c->args, "sandboxId", ""), c->a, &row,
+                          err) != SBX_OK)
+        return err->code;
+    answer_sandbox(c, 200, &row);
+    return SBX_OK;
+}
+
+/* Comma-separated names; unknown ones are ignored, and when none is left nothing matches. */
+static uint32_t statuses_of(const char *list)
+{
+    uint32_t set = 0;
+    char name[STATUS_NAME_MAX];
+
+    if (list == NULL || list[0] == '\0')
+        return SANDBOX_SET_ALL;
+    while (*list != '\0') {
+        size_t n = strcspn(list, ",");
+        enum sandbox_status status;
+
+        if (n < sizeof(name)) {
+            memcpy(name, list, n);
+            name[n] = '\0';
+            if (sandbox_status_parse(name, &status))
+                set |= SANDBOX_BIT(status);
+        }
+        list += n + (list[n] == ',');
+    }
+    return set;
+}
+
+static const char *next_cursor(struct api_call *c, const struct store_sandboxes *rows)
+{
+    struct api_cursor cursor;
+
+    if (!rows->more || rows->count == 0)
+        return NULL;
+    cursor.created_ms = rows->rows[rows->count - 1].created_at_ms;
+    (void)str_copy(cursor.id, sizeof(cursor.id), rows->rows[rows->count - 1].sandbox_id);
+    return api_cursor_text(c->a, &cursor);
+}
+
+enum sbx_code api_sandbox_list(struct api_call *c, struct sbx_err *err)
+{
+    const char *cursor_text = json_get_str(c->args, "cursor", NULL);
+    int64_t limit = json_get_int(c->args, "limit", LIST_DEFAULT);
+    int64_t page = json_get_int(c->args, "page", 1);
+    struct store_sandboxes rows = { 0 };
+    struct api_cursor cursor;
+    struct store_sandbox_filter filter = {
+        .account_id = c->account_id,
+        .app_id = json_get_str(c->args, "appId", NULL),
+        .statuses = statuses_of(json_get_str(c->args, "status", NULL)),
+        .want_total = cursor_text == NULL,
+    };
+    json_t *list, *body;
+
+    if (limit > LIST_MAX)
+        limit = LIST_MAX;
+    filter.limit = (int)limit;
+    filter.offset = (page - 1) * limit;
+    if (cursor_text != NULL) {
+        if (!api_cursor_parse(cursor_text, &cursor))
+            return err_field(err, "cursor", "cursor is not one that a list has answered.");
+        filter.before_ms = cursor.created_ms;
+        filter.before_id = cursor.id;
+    }
+    if (filter.statuses != 0 && store_sandbox_list(c->db, &filter, c->a, &rows, err) != SBX_OK)
+        return err->code;
+    list = json_array();
+    for (size_t i = 0; i < rows.count; i++)
+        (void)json_array_append_new(list, api_render_sandbox(&rows.rows[i]));
+    body = json_pack("{s:s, s:I, s:o}", "accountId", c->account_id, "limit", (json_int_t)limit,
+                     "sandboxes", list);
+    if (cursor_text == NULL) {
+        json_put_int(body, "page", page);
+        json_put_int(body, "totalCount", rows.total);
+    }
+    json_put_str(body, "nextCursor", next_cursor(c, &rows));
+    response_ok(c->res, 200, body);
+    return SBX_OK;
+}
+
+/* --- terminate, pause, resume ------------------------------------------ */
+
+/* The row of this account, refused when it holds a personal run: its own endpoints end it. */
+static enum sbx_code get_generic(struct api_call *c, struct store_sandbox *row, struct sbx_err *err)
+{
+    c->object_kind = "sandbox";
+    if (store_sandbox_get(c->db, c->account_id, json_get_str(c->args, "sandboxId", ""), c->a, row,
+                          err) != SBX_OK)
+        return err->code;
+    if (row->personal)
+        return err_set(err, SBX_E_PERSONAL_RUNTIME,
+                       "This sandbox belongs to a personal run; its owning Solution manages it.");
+    return SBX_OK;
+}
+
+static struct reconcile_ask ask_of(const struct api_call *c)
+{
+    return (struct reconcile_ask){
+        .account_id = c->account_id,
+        .sandbox_id = json_get_str(c->args, "sandboxId", ""),
+        .actor = c->caller->actor,
+        .request_id = request_id(c->req),
+    };
+}
+
+enum sbx_code api_sandbox_terminate(struct api_call *c, struct sbx_err *err)
+{
+    struct reconcile_ask ask = ask_of(c);
+    struct store_sandbox row;
+
+    if (get_generic(c, &row, err) != SBX_OK ||
+        reconcile_terminate(c->api->cfg.reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
+        return err->code;
+    if (row.status != SANDBOX_TERMINATED)
+        return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED,
+                               c->api->cfg.terminate_wait_ms, api_sandbox_get);
+    answer_sandbox(c, 200, &row);
+    return SBX_OK;
+}
+
+static enum sbx_code pause_settled(struct api_call *c, struct sbx_err *err)
+{
+    struct store_sandbox row;
+
+    if (store_sandbox_get(c->db, c->account_id, json_get_str(c->args, "sandboxId", ""), c->a, &row,
+                          err) != SBX_OK)
+        return err->code;
+    if (row.status == SANDBOX_SUSPENDED) {
+        answer_sandbox(c, 200, &row);
+        return SBX_OK;
+    }
+    if (sandbox_status_in(row.status, SANDBOX_SET_RUNNING)) {
+        enum sbx_code code = reconcile_pause_failure(&row, err);
+
+        json_put_bool(response_error_data(c->res), "retryable", true);
+        return code;
+    }
+    return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
+}
+
+enum sbx_code api_sandbox_pause(struct api_call *c, struct sbx_err *err)
+{
+    const json_t *exclude = json_object_get(c->args, "snapshotExclude");
+    struct reconcile_ask ask = ask_of(c);
+    struct store_pause pause = {
+        .max_mb = (int)json_get_int(c->args, "snapshotMaxMb", 0),
+        .force = json_get_bool(c->args, "force", false),
+    };
+    struct store_sandbox row;
+
+    if (get_generic(c, &row, err) != SBX_OK)
+        return err->code;
+    if (exclude != NULL)
+        pause.exclude = api_json_text(c->a, exclude);
+    ask.pause = &pause;
+    if (reconcile_pause(c->api->cfg.reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
+        return err->code;
+    if (row.status != SANDBOX_SUSPENDED)
+        return api_wait_status(c, ask.sandbox_id,
+                               SANDBOX_SET_ALL & ~SANDBOX_BIT(SANDBOX_SUSPENDING),
+                               SBX_GATEWAY_SNAPSHOT_TIMEOUT_S * 1000, pause_settled);
+    answer_sandbox(c, 200, &row);
+    return SBX_OK;
+}
+
+enum sbx_code api_sandbox_resume(struct api_call *c, struct sbx_err *err)
+{
+    struct reconcile_ask ask = ask_of(c);
+    struct store_sandbox row;
+    int limit = 0, active = 0;
+    bool changed = false;
+
+    if (get_generic(c, &row, err) != SBX_OK)
+        return err->code;
+    if (reconcile_resume(c->api->cfg.reconcile, c->db, &ask, c->a, &row, &changed, &limit, &active,
+                         err) != SBX_OK) {
+        if (err->code == SBX_E_QUOTA)
+            return quota_refused(c, limit, active, err);
+        return err->code;
+    }
+    answer_sandbox(c, 200, &row);
+    return SBX_OK;
+}
