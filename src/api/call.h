@@ -87,6 +87,9 @@ MUST_USE enum sbx_code api_wait_status(struct api_call *c, const char *sandbox_i
 MUST_USE enum sbx_code api_call_resume(struct request *req, struct response *res,
                                        api_then_fn *then, struct sbx_err *err);
 
+/* Compact JSON text in the arena. */
+char *api_json_text(struct arena *a, const json_t *j);
+
 struct api {
     struct api_config cfg;
     struct http_server *server;

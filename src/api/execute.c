@@ -158,6 +158,14 @@ static enum sbx_code start(struct api_call *c, const struct store_sandbox *row,
     return SBX_OK;
 }
 
+enum sbx_code api_execute_shape(const json_t *args, struct sbx_err *err)
+{
+    const char *cwd = json_get_str(args, "cwd", NULL);
+    char scratch[VALID_PATH_MAX];
+
+    return cwd == NULL ? SBX_OK : valid_cwd(cwd, NULL, scratch, err);
+}
+
 enum sbx_code api_sandbox_execute(struct api_call *c, struct sbx_err *err)
 {
     const char *asked = json_get_str(c->args, "cwd", NULL);

@@ -121,6 +121,16 @@ static const char *next_cursor(struct api_call *c, const struct store_sandboxes 
     return api_cursor_text(c->a, &cursor);
 }
 
+enum sbx_code api_sandbox_list_shape(const json_t *args, struct sbx_err *err)
+{
+    const char *text = json_get_str(args, "cursor", NULL);
+    struct api_cursor cursor;
+
+    if (text != NULL && !api_cursor_parse(text, &cursor))
+        return err_field(err, "cursor", "cursor is not one that a list has answered.");
+    return SBX_OK;
+}
+
 enum sbx_code api_sandbox_list(struct api_call *c, struct sbx_err *err)
 {
     const char *cursor_text = json_get_str(c->args, "cursor", NULL);
@@ -140,9 +150,7 @@ enum sbx_code api_sandbox_list(struct api_call *c, struct sbx_err *err)
         limit = LIST_MAX;
     filter.limit = (int)limit;
     filter.offset = (page - 1) * limit;
-    if (cursor_text != NULL) {
-        if (!api_cursor_parse(cursor_text, &cursor))
-            return err_field(err, "cursor", "cursor is not one that a list has answered.");
+    if (cursor_text != NULL && api_cursor_parse(cursor_text, &cursor)) {
         filter.before_ms = cursor.created_ms;
         filter.before_id = cursor.id;
     }
