@@ -56,10 +56,9 @@ void *api_worker_open(void *owner);
 void api_worker_close(void *owner, void *worker);
 void api_error(struct request *req, struct response *res, const struct sbx_err *err);
 
-/* The server that routes serve, once it has started: executions continue on it. */
-void api_set_server(struct api *api, struct http_server *server);
-
-extern const struct route_table API_PUBLIC, API_ADMIN;
+/* The tables of the two listeners. */
+extern const struct route_table API_PUBLIC[], API_ADMIN[];
+extern const size_t API_PUBLIC_COUNT, API_ADMIN_COUNT;
 
 /* Each notice of the store's listener, on its thread: revocation, changed issuers. Never blocks. */
 void api_notice(struct api *api, const struct store_notice *notice);

@@ -28,7 +28,7 @@ typedef enum sbx_code api_handler_fn(struct api_call *c, struct sbx_err *err);
 /* Judges what one field table cannot: fields against each other. Part of the shape check. */
 typedef enum sbx_code api_shape_fn(const json_t *args, struct sbx_err *err);
 
-enum { API_ERRORS_MAX = 12 };
+enum { API_ERRORS_MAX = 16 };
 
 struct api_spec {
     const char *summary;
@@ -92,7 +92,6 @@ char *api_json_text(struct arena *a, const json_t *j);
 
 struct api {
     struct api_config cfg;
-    struct http_server *server;
     struct api_tokens *tokens; /* the digest cache */
     struct api_issuers *issuers;
     struct api_audit *audit;

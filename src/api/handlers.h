@@ -26,6 +26,12 @@ api_handler_fn api_admin_sandboxes, api_admin_terminate, api_admin_status, api_a
     api_admin_audit, api_admin_migrate, api_admin_doctor, api_admin_states;
 route_body_fn api_image_body;
 
+/* A status filter as a set: unknown names are ignored, none given is all. */
+uint32_t api_statuses_of(const char *list);
+struct store_sandboxes;
+/* The cursor of what follows these rows, or NULL. */
+const char *api_next_cursor(struct arena *a, const struct store_sandboxes *rows);
+
 api_handler_fn api_openapi, api_ready;
 route_fn api_health, api_metrics;
 

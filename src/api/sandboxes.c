@@ -88,7 +88,7 @@ enum sbx_code api_sandbox_get(struct api_call *c, struct sbx_err *err)
 }
 
 /* Comma-separated names; unknown ones are ignored, and when none is left nothing matches. */
-static uint32_t statuses_of(const char *list)
+uint32_t api_statuses_of(const char *list)
 {
     uint32_t set = 0;
     char name[STATUS_NAME_MAX];
@@ -110,7 +110,7 @@ static uint32_t statuses_of(const char *list)
     return set;
 }
 
-static const char *next_cursor(struct api_call *c, const struct store_sandboxes *rows)
+const char *api_next_cursor(struct arena *a, const struct store_sandboxes *rows)
 {
     struct api_cursor cursor;
 
@@ -118,7 +118,7 @@ static const char *next_cursor(struct api_call *c, const struct store_sandboxes 
         return NULL;
     cursor.created_ms = rows->rows[rows->count - 1].created_at_ms;
     (void)str_copy(cursor.id, sizeof(cursor.id), rows->rows[rows->count - 1].sandbox_id);
-    return api_cursor_text(c->a, &cursor);
+    return api_cursor_text(a, &cursor);
 }
 
 enum sbx_code api_sandbox_list_shape(const json_t *args, struct sbx_err *err)
@@ -141,7 +141,7 @@ enum sbx_code api_sandbox_list(struct api_call *c, struct sbx_err *err)
     struct store_sandbox_filter filter = {
         .account_id = c->account_id,
         .app_id = json_get_str(c->args, "appId", NULL),
-        .statuses = statuses_of(json_get_str(c->args, "status", NULL)),
+        .statuses = api_statuses_of(json_get_str(c->args, "status", NULL)),
         .want_total = cursor_text == NULL,
     };
     json_t *list, *body;
@@ -165,7 +165,7 @@ enum sbx_code api_sandbox_list(struct api_call *c, struct sbx_err *err)
         json_put_int(body, "page", page);
         json_put_int(body, "totalCount", rows.total);
     }
-    json_put_str(body, "nextCursor", next_cursor(c, &rows));
+    json_put_str(body, "nextCursor", api_next_cursor(c->a, &rows));
     response_ok(c->res, 200, body);
     return SBX_OK;
 }

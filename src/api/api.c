@@ -1,0 +1,152 @@
+#include <assert.h>
+#include <string.h>
+
+#include "api/call.h"
+#include "api/handlers.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+enum { OPENAPI_MAX = 1024 * 1024, METRICS_TEXT_MAX = 4 * 1024 * 1024, WORKER_NAME_MAX = 32 };
+
+enum { M_TOKENS };
+static const struct metrics_def METRICS[] = {
+    [M_TOKENS] = { "sandboxd_token_cache_entries", METRICS_GAUGE, "Tokens in the cache.", { NULL } },
+};
+
+static void on_print(void *arg)
+{
+    struct api *api = arg;
+
+    metrics_set(api->metrics, M_TOKENS, METRICS_PLAIN, (int64_t)api_tokens_count(api->tokens));
+}
+
+enum sbx_code api_new(const struct api_config *config, struct api **out, struct sbx_err *err)
+{
+    struct api *api = mem_zalloc(sizeof(*api));
+    struct buf b = BUF_INIT(OPENAPI_MAX);
+
+    api->cfg = *config;
+    api->cfg.store.url = mem_strdup(config->store.url);
+    api->cfg.spool_dir = mem_strdup(config->spool_dir);
+    api->tokens = api_tokens_new(config->token_cache_max, config->token_cache_s,
+                                 config->rate_per_s, config->rate_burst);
+    api->issuers = api_issuers_new(config->net);
+    if (api_audit_start(&api->cfg.store, &api->audit, err) != SBX_OK) {
+        api_free(api);
+        return err->code;
+    }
+    api_print_openapi(&api->cfg.bounds, &b);
+    api->openapi_len = b.len;
+    api->openapi = buf_take(&b);
+    api->metrics = metrics_register(config->metrics, METRICS, COUNT_OF(METRICS));
+    if (config->metrics != NULL)
+        metrics_on_print(config->metrics, on_print, api);
+    *out = api;
+    return SBX_OK;
+}
+
+void api_free(struct api *api)
+{
+    if (api == NULL)
+        return;
+    api_audit_stop(api->audit);
+    api_issuers_free(api->issuers);
+    api_tokens_free(api->tokens);
+    free(api->openapi);
+    free((void *)(uintptr_t)api->cfg.store.url);
+    free((void *)(uintptr_t)api->cfg.spool_dir);
+    free(api);
+}
+
+void *api_worker_open(void *owner)
+{
+    const struct api *api = owner;
+
+    return store_conn_new(&api->cfg.store, "sandboxd-worker");
+}
+
+void api_worker_close(void *owner, void *worker)
+{
+    (void)owner;
+    store_conn_free(worker);
+}
+
+void api_notice(struct api *api, const struct store_notice *notice)
+{
+    switch (notice->kind) {
+    case STORE_NOTICE_UP:
+        api_tokens_enable(api->tokens, true);
+        api_issuers_changed(api->issuers);
+        break;
+    case STORE_NOTICE_DOWN:
+        api_tokens_enable(api->tokens, false);
+        api_issuers_changed(api->issuers);
+        break;
+    case STORE_NOTICE_REVOKED:
+        api_tokens_revoke(api->tokens, notice->payload);
+        break;
+    case STORE_NOTICE_CONFIG:
+        api_issuers_changed(api->issuers);
+        api_tokens_revoke(api->tokens, "*");
+        break;
+    case STORE_NOTICE_WAKE:
+    case STORE_NOTICE_CANCEL:
+        break;
+    }
+}
+
+void api_set_ready(struct api *api, bool ready)
+{
+    api->ready = ready;
+}
+
+char *api_json_text(struct arena *a, const json_t *j)
+{
+    struct buf b = BUF_INIT((size_t)4 * SBX_BODY_MAX); /* 1e5 is written as 100000.0 */
+    char *out;
+
+    assert(json_write(&b, j)); /* a part of a body, which is not larger */
+    out = arena_strndup(a, b.data, b.len);
+    buf_fini(&b);
+    return out;
+}
+
+/* --- what needs no account --------------------------------------------- */
+
+enum sbx_code api_openapi(struct api_call *c, struct sbx_err *err)
+{
+    (void)err;
+    response_bytes(c->res, 200, "application/json", c->api->openapi, c->api->openapi_len);
+    return SBX_OK;
+}
+
+enum sbx_code api_health(struct request *req, struct response *res, struct sbx_err *err)
+{
+    (void)req, (void)err;
+    response_json(res, 200, NULL, json_pack("{s:s}", "status", "ok"));
+    return SBX_OK;
+}
+
+enum sbx_code api_ready(struct api_call *c, struct sbx_err *err)
+{
+    int64_t now_ms;
+
+    if (!c->api->ready)
+        return err_set(err, SBX_E_UNAVAILABLE, "The database schema is not ready.");
+    if (api_db_begin(c->api, c->req, err) != SBX_OK ||
+        api_db_end(c->api, store_conn_check(c->db, &now_ms, err)) != SBX_OK)
+        return err->code;
+    response_json(c->res, 200, NULL, json_pack("{s:s}", "status", "ok"));
+    return SBX_OK;
+}
+
+enum sbx_code api_metrics(struct request *req, struct response *res, struct sbx_err *err)
+{
+    const struct api *api = request_owner(req);
+    SCOPED_BUF struct buf b = BUF_INIT(METRICS_TEXT_MAX);
+
+    if (api->cfg.metrics == NULL || !metrics_print(api->cfg.metrics, &b))
+        return err_set(err, SBX_E_INTERNAL, "the metrics do not fit");
+    response_buf(res, 200, "text/plain; version=0.0.4", &b);
+    return SBX_OK;
+}

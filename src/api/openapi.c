@@ -1,0 +1,176 @@
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/call.h"
+#include "api/fields.h"
+#include "sbx/version.h"
+
+/* GET /openapi.json: OpenAPI 3.1 from the route rows and the field tables that also
+ * validate requests, so that the two cannot part. */
+
+enum { STATUS_SLOTS = 600 };
+
+/* What every operation for a person may answer, beside its own list (contract 1). */
+static const enum sbx_code COMMON[] = {
+    SBX_E_INVALID,       SBX_E_UNAUTHENTICATED,    SBX_E_TOKEN_EXPIRED, SBX_E_TOKEN_KIND,
+    SBX_E_ACCOUNT_FORBIDDEN, SBX_E_INSUFFICIENT_SCOPE, SBX_E_NOT_ENTITLED,  SBX_E_ROLE_FORBIDDEN,
+    SBX_E_RATE_LIMITED,  SBX_E_UNAVAILABLE,
+};
+static const enum sbx_code WITH_BODY[] = { SBX_E_TOO_LARGE, SBX_E_MEDIA_TYPE };
+
+static json_t *schema_ref(const char *name)
+{
+    return json_pack("{s:o}", "$ref", json_sprintf("#/components/schemas/%s", name));
+}
+
+static json_t *content(const char *name)
+{
+    return json_pack("{s:{s:o}}", "application/json", "schema", schema_ref(name));
+}
+
+static void add_error(json_t *responses, enum sbx_code code)
+{
+    char status[8];
+    json_t *have;
+
+    (void)snprintf(status, sizeof(status), "%d", sbx_code_http(code));
+    have = json_object_get(responses, status);
+    if (have == NULL) {
+        json_put_new(responses, status,
+                     json_pack("{s:s, s:o}", "description", sbx_code_name(code), "content",
+                               content(API_ERROR_ANSWER.name)));
+        return;
+    }
+    json_put_new(have, "description",
+                 json_sprintf("%s, %s", json_get_str(have, "description", ""),
+                              sbx_code_name(code)));
+}
+
+static json_t *responses_of(const struct route *route)
+{
+    const struct api_spec *spec = route->spec;
+    json_t *responses = json_object();
+
+    for (size_t i = 0; i < COUNT_OF(spec->status) && spec->status[i] != 0; i++) {
+        char status[8];
+
+        (void)snprintf(status, sizeof(status), "%d", spec->status[i]);
+        json_put_new(responses, status,
+                     json_pack("{s:s, s:o}", "description", spec->summary, "content",
+                               content(spec->answer->name)));
+    }
+    for (size_t i = 0; i < COUNT_OF(COMMON); i++)
+        add_error(responses, COMMON[i]);
+    for (size_t i = 0; route->body == HTTP_BODY_JSON && i < COUNT_OF(WITH_BODY); i++)
+        add_error(responses, WITH_BODY[i]);
+    for (size_t i = 0; i < API_ERRORS_MAX && spec->errors[i] != SBX_OK; i++)
+        add_error(responses, spec->errors[i]);
+    return responses;
+}
+
+static json_t *parameters_of(const struct api_schema *query, const struct api_bounds *bounds)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < query->count; i++) {
+        const struct api_field *f = &query->fields[i];
+        json_t *p = json_pack("{s:s, s:s, s:b, s:o}", "name", f->name, "in", "query", "required",
+                              (f->flags & API_REQUIRED) != 0, "schema",
+                              api_field_json(f, bounds, true));
+
+        json_put_str(p, "description", f->doc);
+        (void)json_array_append_new(list, p);
+    }
+    return list;
+}
+
+static json_t *operation(const struct route *route, const struct api_bounds *bounds)
+{
+    const struct api_spec *spec = route->spec;
+    json_t *op = json_pack("{s:s, s:s, s:s}", "operationId", route->name, "summary", spec->summary,
+                           "description", "");
+
+    json_put_new(op, "description",
+                 json_sprintf("MCP keys and OAuth tokens need the %s scope. %s",
+                              scopes_name(spec->scope),
+                              spec->roles == ROLES_ANY
+                                  ? "Any member of the account may call it."
+                                  : "An admin or technical member of the account may call it."));
+    if (spec->query != NULL)
+        json_put_new(op, "parameters", parameters_of(spec->query, bounds));
+    if (spec->body != NULL)
+        json_put_new(op, "requestBody",
+                     json_pack("{s:b, s:o}", "required", 1, "content", content(spec->body->name)));
+    json_put_new(op, "responses", responses_of(route));
+    return op;
+}
+
+static void add_route(json_t *paths, json_t *schemas, const struct route *route,
+                      const struct api_bounds *bounds)
+{
+    const struct api_spec *spec = route->spec;
+    json_t *path = json_object_get(paths, route->path);
+
+    if (route->auth != API_AUTH_PERSON)
+        return;
+    if (path == NULL) {
+        path = json_object();
+        json_put_new(paths, route->path, path);
+    }
+    json_put_new(path, route->method == HTTP_GET ? "get" : "post", operation(route, bounds));
+    if (spec->body != NULL && json_object_get(schemas, spec->body->name) == NULL)
+        json_put_new(schemas, spec->body->name, api_schema_json(spec->body, bounds, true));
+}
+
+void api_print_openapi(const struct api_bounds *bounds, struct buf *out)
+{
+    json_t *paths = json_object();
+    json_t *schemas = json_object();
+    SCOPED_JSON json_t *doc = NULL;
+    char *text;
+
+    for (size_t i = 0; API_COMPONENTS[i] != NULL; i++)
+        json_put_new(schemas, API_COMPONENTS[i]->name,
+                     api_schema_json(API_COMPONENTS[i], bounds, false));
+    for (size_t t = 0; t < API_PUBLIC_COUNT; t++) {
+        for (size_t i = 0; i < API_PUBLIC[t].count; i++)
+            add_route(paths, schemas, &API_PUBLIC[t].routes[i], bounds);
+    }
+    doc = json_pack("{s:s, s:{s:s, s:s, s:s, s:{s:s, s:s}}, s:[{s:s}], s:o,"
+                    " s:{s:o, s:{s:{s:s, s:s, s:s}}}, s:[{s:[]}]}",
+                    "openapi", "3.1.0", "info", "title", "Agent Sandboxes API", "version",
+                    SBX_VERSION, "description",
+                    "Isolated gVisor sandboxes for agent workloads, made from versioned templates.",
+                    "license", "name", "See the repository", "identifier", "LicenseRef-sandboxd",
+                    "servers", "url", "/", "paths", paths, "components", "schemas", schemas,
+                    "securitySchemes", "token", "type", "http", "scheme", "bearer", "description",
+                    "A user token, MCP key or OAuth access token; with or without 'Bearer '.",
+                    "security", "token");
+    assert(doc != NULL);
+    text = json_dumps(doc, JSON_INDENT(2));
+    assert(text != NULL);
+    (void)buf_puts(out, text);
+    (void)buf_puts(out, "\n");
+    free(text);
+}
+
+static const char *yes(bool b)
+{
+    return b ? "yes" : "no";
+}
+
+void api_print_errors(struct buf *out)
+{
+    (void)buf_puts(out, "# Errors\n\nPrinted by `sandboxd --print-errors` from "
+                        "`include/sbx/error.def`; a test holds the two together.\n\n"
+                        "| code | HTTP | retryable | message shown |\n"
+                        "| --- | --- | --- | --- |\n");
+    for (int i = SBX_OK + 1; i < SBX_CODE_COUNT; i++) {
+        enum sbx_code code = (enum sbx_code)i;
+
+        (void)buf_printf(out, "| `%s` | %d | %s | %s |\n", sbx_code_name(code),
+                         sbx_code_http(code), yes(sbx_code_retry(code)),
+                         yes(sbx_code_public(code)));
+    }
+}
