@@ -41,8 +41,7 @@ static enum sbx_code spool_of(struct request *req, struct spool **out, struct sb
     return SBX_OK;
 }
 
-enum sbx_code api_image_body(struct request *req, const void *data, size_t len,
-                             struct sbx_err *err)
+enum sbx_code api_image_body(struct request *req, const void *data, size_t len, struct sbx_err *err)
 {
     const char *at = data;
     struct spool *s;
@@ -84,8 +83,8 @@ enum sbx_code api_image_import(struct api_call *c, struct sbx_err *err)
         return err_sys(err, SBX_E_INTERNAL, "the spool file");
     if (gateway_client_image_import(c->api->cfg.gateway, json_get_str(c->args, "region", ""),
                                     json_get_str(c->args, "name", ""),
-                                    json_get_str(c->args, "kind", "layout"), read_spool, s,
-                                    s->size, c->a, &made, err) != SBX_OK)
+                                    json_get_str(c->args, "kind", "layout"), read_spool, s, s->size,
+                                    c->a, &made, err) != SBX_OK)
         return err->code;
     c->object_id = arena_strdup(c->a, json_get_str(made, "reference", NULL));
     response_ok(c->res, 200, made);
@@ -120,7 +119,7 @@ static enum sbx_code relay_answer(struct request *req, struct response *res, voi
     if (code == SBX_OK)
         response_ok(res, 200, STEAL(r->json));
     else
-        (void)err_set(err, code, "%s", r->message);
+        (void)!err_set(err, code, "%s", r->message);
     api_call_audit(c, code);
     return code;
 }

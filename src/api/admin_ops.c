@@ -72,8 +72,8 @@ enum sbx_code api_admin_terminate(struct api_call *c, struct sbx_err *err)
     if (reconcile_terminate(c->api->cfg.reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
         return err->code;
     if (row.status != SANDBOX_TERMINATED)
-        return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED,
-                               c->api->cfg.terminate_wait_ms, answer_sandbox);
+        return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED, c->api->cfg.terminate_wait_ms,
+                               answer_sandbox);
     return answer_sandbox(c, err);
 }
 
@@ -101,11 +101,11 @@ static json_t *server_json(struct api_call *c)
     reconcile_stats(c->api->cfg.reconcile, &rec);
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "connections",
                      (json_int_t)http.connections, "requests", (json_int_t)http.requests, "queued",
-                     (json_int_t)http.queued, "deferred", (json_int_t)http.deferred,
-                     "outputBytes", (json_int_t)gw.output_bytes, "regionCalls",
-                     (json_int_t)rec.actions, "waiters", (json_int_t)rec.waiters, "moves",
-                     (json_int_t)rec.moves, "movesLost", (json_int_t)rec.moves_lost, "lost",
-                     (json_int_t)rec.lost, "strays", (json_int_t)rec.strays);
+                     (json_int_t)http.queued, "deferred", (json_int_t)http.deferred, "outputBytes",
+                     (json_int_t)gw.output_bytes, "regionCalls", (json_int_t)rec.actions, "waiters",
+                     (json_int_t)rec.waiters, "moves", (json_int_t)rec.moves, "movesLost",
+                     (json_int_t)rec.moves_lost, "lost", (json_int_t)rec.lost, "strays",
+                     (json_int_t)rec.strays);
 }
 
 enum sbx_code api_admin_status(struct api_call *c, struct sbx_err *err)
@@ -129,8 +129,8 @@ enum sbx_code api_admin_status(struct api_call *c, struct sbx_err *err)
         schema.want, "idempotencyIndex", schema.idempotency_index, "sandboxes",
         counts_json(&counts), "executions", (json_int_t)counts.executions, "due",
         (json_int_t)counts.due, "oldestDueMs", (json_int_t)counts.oldest_due_ms, "instances",
-        (json_int_t)counts.instances, "warm", "starting", (json_int_t)counts.warm_starting,
-        "ready", (json_int_t)counts.warm_ready, "server", server_json(c), "regions", list);
+        (json_int_t)counts.instances, "warm", "starting", (json_int_t)counts.warm_starting, "ready",
+        (json_int_t)counts.warm_ready, "server", server_json(c), "regions", list);
     response_ok(c->res, 200, body);
     return SBX_OK;
 }
@@ -251,8 +251,8 @@ enum sbx_code api_admin_migrate(struct api_call *c, struct sbx_err *err)
 
 static void check(json_t *list, const char *name, bool ok, const char *detail)
 {
-    (void)json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "name", name, "ok", ok,
-                                                "detail", detail));
+    (void)json_array_append_new(
+        list, json_pack("{s:s, s:b, s:s}", "name", name, "ok", ok, "detail", detail));
 }
 
 enum sbx_code api_admin_doctor(struct api_call *c, struct sbx_err *err)
@@ -270,9 +270,9 @@ enum sbx_code api_admin_doctor(struct api_call *c, struct sbx_err *err)
 
         check(list, "database", code == SBX_OK, code == SBX_OK ? "answers" : why.msg);
         if (code == SBX_OK)
-            check(list, "clock", off_ms > -5000 && off_ms < 5000,
-                  arena_printf(c->a, "the database is %" PRId64 " ms ahead of this machine",
-                               off_ms));
+            check(
+                list, "clock", off_ms > -5000 && off_ms < 5000,
+                arena_printf(c->a, "the database is %" PRId64 " ms ahead of this machine", off_ms));
     }
     {
         struct sbx_err why = { 0 };
@@ -286,7 +286,7 @@ enum sbx_code api_admin_doctor(struct api_call *c, struct sbx_err *err)
     }
     check(list, "notices", reconcile_listening(c->api->cfg.reconcile),
           reconcile_listening(c->api->cfg.reconcile) ? "LISTEN is up"
-                                                      : "LISTEN is down: tokens are not cached");
+                                                     : "LISTEN is down: tokens are not cached");
     check(list, "seal key", c->api->cfg.seal != NULL,
           c->api->cfg.seal != NULL ? "loaded" : "[security] seal_keys_file is not set");
     {

@@ -29,8 +29,8 @@ static enum sbx_code seal(struct api_call *c, const char *field, const char *col
     if (c->api->cfg.seal == NULL)
         return err_field(err, field,
                          "Secrets can be stored only when [security] seal_keys_file is set.");
-    if (seal_close(c->api->cfg.seal, store_seal_context(c->a, column, row_id), plain,
-                   strlen(plain), &b, err) != SBX_OK)
+    if (seal_close(c->api->cfg.seal, store_seal_context(c->a, column, row_id), plain, strlen(plain),
+                   &b, err) != SBX_OK)
         return err->code;
     out->data = arena_memdup(c->a, b.data, b.len);
     out->len = b.len;
@@ -138,7 +138,7 @@ enum sbx_code api_region_disable(struct api_call *c, struct sbx_err *err)
 enum sbx_code api_backend_shape(const json_t *args, struct sbx_err *err)
 {
     static const char *const s3[] = { "endpoint", "bucket", "accessKey", "secretKey" };
-    static const char *const s3_only[] = { "endpoint",  "bucket",    "prefix",
+    static const char *const s3_only[] = { "endpoint", "bucket",    "prefix",
                                            "s3Region", "accessKey", "secretKey" };
 
     if (strcmp(json_get_str(args, "kind", ""), "dir") == 0) {

@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/call.h"
@@ -10,7 +11,10 @@ enum { OPENAPI_MAX = 1024 * 1024, METRICS_TEXT_MAX = 4 * 1024 * 1024, WORKER_NAM
 
 enum { M_TOKENS };
 static const struct metrics_def METRICS[] = {
-    [M_TOKENS] = { "sandboxd_token_cache_entries", METRICS_GAUGE, "Tokens in the cache.", { NULL } },
+    [M_TOKENS] = { "sandboxd_token_cache_entries",
+                   METRICS_GAUGE,
+                   "Tokens in the cache.",
+                   { NULL } },
 };
 
 static void on_print(void *arg)
@@ -28,8 +32,8 @@ enum sbx_code api_new(const struct api_config *config, struct api **out, struct 
     api->cfg = *config;
     api->cfg.store.url = mem_strdup(config->store.url);
     api->cfg.spool_dir = mem_strdup(config->spool_dir);
-    api->tokens = api_tokens_new(config->token_cache_max, config->token_cache_s,
-                                 config->rate_per_s, config->rate_burst);
+    api->tokens = api_tokens_new(config->token_cache_max, config->token_cache_s, config->rate_per_s,
+                                 config->rate_burst);
     api->issuers = api_issuers_new(config->net);
     if (api_audit_start(&api->cfg.store, &api->audit, err) != SBX_OK) {
         api_free(api);

@@ -15,17 +15,17 @@
 #include "base/metrics.h"
 #include "base/seal.h"
 #include "http/server.h"
-#include "net/net.h"
 #include "reconcile/reconcile.h"
 #include "region/gateway_client.h"
 #include "store/store.h"
 
 struct api;
+struct net;
 
 /* What is pointed to is borrowed and must outlive the api, except texts, which are copied. */
 struct api_config {
     struct store_config store;
-    struct net *net;              /* JWKS */
+    struct net *net;                /* JWKS */
     struct gateway_client *gateway; /* executions and images */
     struct reconcile *reconcile;  /* woken after a write; waited for by terminate, pause, resume */
     struct store_waker *waker;    /* the other control planes */
@@ -34,8 +34,8 @@ struct api_config {
     struct api_bounds bounds;
     const uid_t *admin_uids; /* beside root and our own */
     size_t admin_uid_count;
-    int64_t output_max;      /* bytes kept of one stream of an execution */
-    int64_t purge_delay_ms;  /* of a removed volume */
+    int64_t output_max;     /* bytes kept of one stream of an execution */
+    int64_t purge_delay_ms; /* of a removed volume */
     int64_t terminate_wait_ms;
     int token_cache_max; /* entries */
     int token_cache_s;   /* the longest life of an entry */

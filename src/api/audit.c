@@ -12,9 +12,9 @@
 #include "base/thread.h"
 
 enum {
-    RETRY_MS = 250,       /* while the database is away */
-    STOP_TRIES_MAX = 8,   /* after the stop was asked for */
-    BATCH_MAX = 128,      /* rows of one round trip, below STORE_BATCH_MAX */
+    RETRY_MS = 250,     /* while the database is away */
+    STOP_TRIES_MAX = 8, /* after the stop was asked for */
+    BATCH_MAX = 128,    /* rows of one round trip, below STORE_BATCH_MAX */
 };
 
 struct api_audit {
@@ -48,10 +48,10 @@ static const char *keep(char **at, const char *s)
 
 static struct item *item_new(const struct store_audit *r)
 {
-    struct item *it = mem_zalloc(sizeof(*it) + text_size(r->account_id) + text_size(r->actor) +
-                                 text_size(r->action) + text_size(r->object_kind) +
-                                 text_size(r->object_id) + text_size(r->request_id) +
-                                 text_size(r->outcome) + text_size(r->run_id));
+    struct item *it =
+        mem_zalloc(sizeof(*it) + text_size(r->account_id) + text_size(r->actor) +
+                   text_size(r->action) + text_size(r->object_kind) + text_size(r->object_id) +
+                   text_size(r->request_id) + text_size(r->outcome) + text_size(r->run_id));
     char *at = it->text;
 
     it->row = *r;
@@ -145,7 +145,7 @@ enum sbx_code api_audit_start(const struct store_config *store, struct api_audit
     w->db = store_conn_new(store, "sandboxd-audit");
     w->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (w->stop_fd < 0) {
-        (void)err_sys(err, SBX_E_INTERNAL, "eventfd");
+        (void)!err_sys(err, SBX_E_INTERNAL, "eventfd");
         api_audit_stop(w);
         return err->code;
     }

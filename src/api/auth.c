@@ -14,8 +14,7 @@
 
 static enum sbx_code no_token(struct sbx_err *err)
 {
-    return err_set(err, SBX_E_UNAUTHENTICATED,
-                   "Send a valid token in the Authorization header.");
+    return err_set(err, SBX_E_UNAUTHENTICATED, "Send a valid token in the Authorization header.");
 }
 
 static enum sbx_code check_kind(const struct route *route, const struct api_caller *caller,
@@ -138,7 +137,7 @@ static enum http_auth judge_token(struct api *api, struct request *req, const st
     case API_FOUND_YES:
         return settle(req, route, &found, err);
     case API_FOUND_TOO_FAST:
-        (void)err_set(err, SBX_E_RATE_LIMITED, "Too many requests with this token.");
+        (void)!err_set(err, SBX_E_RATE_LIMITED, "Too many requests with this token.");
         return HTTP_AUTH_DENY;
     case API_FOUND_NO:
         break;
@@ -161,7 +160,7 @@ static enum http_auth judge_peer(struct api *api, struct request *req, struct sb
     for (size_t i = 0; peer->local && i < api->cfg.admin_uid_count; i++)
         ok = ok || api->cfg.admin_uids[i] == peer->uid;
     if (!ok) {
-        (void)err_set(err, SBX_E_FORBIDDEN, "The admin socket is for operators.");
+        (void)!err_set(err, SBX_E_FORBIDDEN, "The admin socket is for operators.");
         return HTTP_AUTH_DENY;
     }
     caller = arena_zalloc(request_arena(req), sizeof(*caller));
@@ -188,6 +187,6 @@ enum http_auth api_auth(void *owner, struct request *req, const struct route *ro
     case API_AUTH_UNSET:
         break;
     }
-    (void)err_set(err, SBX_E_INTERNAL, "a route without auth");
+    (void)!err_set(err, SBX_E_INTERNAL, "a route without auth");
     return HTTP_AUTH_DENY;
 }

@@ -48,13 +48,12 @@ struct net;
 struct store_conn;
 
 struct api_issuers *api_issuers_new(struct net *net);
-void api_issuers_free(struct api_issuers *i); /* NULL is allowed */
+void api_issuers_free(struct api_issuers *i);    /* NULL is allowed */
 void api_issuers_changed(struct api_issuers *i); /* any thread, never blocks */
 /* Judges a JWT and finds its user. *expires_in_ms is the token's own rest of life.
  * SBX_E_UNAUTHENTICATED, SBX_E_TOKEN_EXPIRED, SBX_E_UNAVAILABLE. On a worker. */
 MUST_USE enum sbx_code api_issuers_judge(struct api_issuers *i, struct store_conn *db,
-                                         const char *token, struct arena *a,
-                                         struct api_caller *out, int64_t *expires_in_ms,
-                                         struct sbx_err *err);
+                                         const char *token, struct arena *a, struct api_caller *out,
+                                         int64_t *expires_in_ms, struct sbx_err *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,7 +14,7 @@ enum { WAYS = 8 };
 
 struct entry {
     unsigned char digest[SHA256_LEN];
-    int64_t until_ms; /* monotonic; 0: free */
+    int64_t until_ms;  /* monotonic; 0: free */
     int64_t bucket_ms; /* rate: when the bucket was last filled */
     int64_t bucket;    /* rate: thousandths of a request */
     struct api_caller caller;

@@ -39,9 +39,9 @@ struct api_spec {
     const struct api_schema *body;
     api_shape_fn *shape; /* NULL: none */
     const struct api_schema *answer;
-    int status[2];                       /* of success; 0 ends */
+    int status[2];                        /* of success; 0 ends */
     enum sbx_code errors[API_ERRORS_MAX]; /* beyond those that every operation has; 0 ends */
-    const char *action;                  /* of the audit row; NULL: reads are not audited */
+    const char *action;                   /* of the audit row; NULL: reads are not audited */
     api_handler_fn *handler;
 };
 
@@ -84,8 +84,8 @@ typedef enum sbx_code api_then_fn(struct api_call *c, struct sbx_err *err);
 MUST_USE enum sbx_code api_wait_status(struct api_call *c, const char *sandbox_id,
                                        uint32_t statuses, int64_t timeout_ms, api_then_fn *then);
 /* For continuations: c for a request that was deferred; ends it as api_dispatch would. */
-MUST_USE enum sbx_code api_call_resume(struct request *req, struct response *res,
-                                       api_then_fn *then, struct sbx_err *err);
+MUST_USE enum sbx_code api_call_resume(struct request *req, struct response *res, api_then_fn *then,
+                                       struct sbx_err *err);
 
 /* Compact JSON text in the arena. */
 char *api_json_text(struct arena *a, const json_t *j);

@@ -39,8 +39,8 @@ static enum sbx_code subject(const char *field, const char *text, struct sbx_err
 
 static enum sbx_code http_url(const char *field, const char *text, struct sbx_err *err)
 {
-    if ((!str_starts(text, "http://") && !str_starts(text, "https://")) ||
-        strlen(text) > URL_MAX || strpbrk(text, " \t\r\n") != NULL)
+    if ((!str_starts(text, "http://") && !str_starts(text, "https://")) || strlen(text) > URL_MAX ||
+        strpbrk(text, " \t\r\n") != NULL)
         return err_field(err, field, "%s must be an http or https URL.", field);
     return SBX_OK;
 }
@@ -222,7 +222,8 @@ static const struct api_field issuer_link[] = {
 };
 SCHEMA(API_ADMIN_ISSUER_LINK, NULL, issuer_link);
 
-static const struct api_field issuer_named[] = { F_STR("issuer", REQ, 1, URL_MAX, "The iss claim.") };
+static const struct api_field issuer_named[] = { F_STR("issuer", REQ, 1, URL_MAX,
+                                                       "The iss claim.") };
 SCHEMA(API_ADMIN_ISSUER_NAMED, NULL, issuer_named);
 
 static const struct api_field sandboxes_query[] = {

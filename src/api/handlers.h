@@ -7,7 +7,8 @@
 
 api_handler_fn api_sandbox_create, api_sandbox_get, api_sandbox_list, api_sandbox_terminate,
     api_sandbox_pause, api_sandbox_resume, api_sandbox_execute;
-api_shape_fn api_sandbox_create_shape, api_sandbox_list_shape, api_execute_shape, api_template_save_shape, api_revision_shape, api_token_shape, api_region_shape,
+api_shape_fn api_sandbox_create_shape, api_sandbox_list_shape, api_execute_shape,
+    api_template_save_shape, api_revision_shape, api_token_shape, api_region_shape,
     api_backend_shape, api_issuer_shape;
 api_handler_fn api_template_save, api_template_get, api_template_list, api_revision_create;
 api_handler_fn api_volume_list, api_volume_get, api_volume_create, api_volume_remove,
@@ -20,8 +21,8 @@ api_handler_fn api_account_create, api_account_list, api_account_show, api_accou
     api_app_list, api_issuer_add, api_issuer_link, api_issuer_remove, api_issuer_list;
 api_handler_fn api_region_create, api_region_list, api_region_grant, api_region_deny,
     api_region_enable, api_region_disable, api_backend_create, api_backend_list,
-    api_registry_create, api_registry_list, api_registry_remove, api_image_import,
-    api_image_list, api_image_remove;
+    api_registry_create, api_registry_list, api_registry_remove, api_image_import, api_image_list,
+    api_image_remove;
 api_handler_fn api_admin_sandboxes, api_admin_terminate, api_admin_status, api_admin_why,
     api_admin_audit, api_admin_migrate, api_admin_doctor, api_admin_states;
 route_body_fn api_image_body;

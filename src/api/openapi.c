@@ -1,5 +1,6 @@
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/call.h"
@@ -13,9 +14,9 @@ enum { STATUS_SLOTS = 600 };
 
 /* What every operation for a person may answer, beside its own list (contract 1). */
 static const enum sbx_code COMMON[] = {
-    SBX_E_INVALID,       SBX_E_UNAUTHENTICATED,    SBX_E_TOKEN_EXPIRED, SBX_E_TOKEN_KIND,
+    SBX_E_INVALID,           SBX_E_UNAUTHENTICATED,    SBX_E_TOKEN_EXPIRED, SBX_E_TOKEN_KIND,
     SBX_E_ACCOUNT_FORBIDDEN, SBX_E_INSUFFICIENT_SCOPE, SBX_E_NOT_ENTITLED,  SBX_E_ROLE_FORBIDDEN,
-    SBX_E_RATE_LIMITED,  SBX_E_UNAVAILABLE,
+    SBX_E_RATE_LIMITED,      SBX_E_UNAVAILABLE,
 };
 static const enum sbx_code WITH_BODY[] = { SBX_E_TOO_LARGE, SBX_E_MEDIA_TYPE };
 
@@ -42,9 +43,9 @@ static void add_error(json_t *responses, enum sbx_code code)
                                content(API_ERROR_ANSWER.name)));
         return;
     }
-    json_put_new(have, "description",
-                 json_sprintf("%s, %s", json_get_str(have, "description", ""),
-                              sbx_code_name(code)));
+    json_put_new(
+        have, "description",
+        json_sprintf("%s, %s", json_get_str(have, "description", ""), sbx_code_name(code)));
 }
 
 static json_t *responses_of(const struct route *route)
@@ -75,9 +76,9 @@ static json_t *parameters_of(const struct api_schema *query, const struct api_bo
 
     for (size_t i = 0; i < query->count; i++) {
         const struct api_field *f = &query->fields[i];
-        json_t *p = json_pack("{s:s, s:s, s:b, s:o}", "name", f->name, "in", "query", "required",
-                              (f->flags & API_REQUIRED) != 0, "schema",
-                              api_field_json(f, bounds, true));
+        json_t *p =
+            json_pack("{s:s, s:s, s:b, s:o}", "name", f->name, "in", "query", "required",
+                      (f->flags & API_REQUIRED) != 0, "schema", api_field_json(f, bounds, true));
 
         json_put_str(p, "description", f->doc);
         (void)json_array_append_new(list, p);
@@ -169,8 +170,7 @@ void api_print_errors(struct buf *out)
     for (int i = SBX_OK + 1; i < SBX_CODE_COUNT; i++) {
         enum sbx_code code = (enum sbx_code)i;
 
-        (void)buf_printf(out, "| `%s` | %d | %s | %s |\n", sbx_code_name(code),
-                         sbx_code_http(code), yes(sbx_code_retry(code)),
-                         yes(sbx_code_public(code)));
+        (void)buf_printf(out, "| `%s` | %d | %s | %s |\n", sbx_code_name(code), sbx_code_http(code),
+                         yes(sbx_code_retry(code)), yes(sbx_code_public(code)));
     }
 }

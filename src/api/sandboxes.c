@@ -204,8 +204,8 @@ enum sbx_code api_sandbox_terminate(struct api_call *c, struct sbx_err *err)
         reconcile_terminate(c->api->cfg.reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
         return err->code;
     if (row.status != SANDBOX_TERMINATED)
-        return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED,
-                               c->api->cfg.terminate_wait_ms, api_sandbox_get);
+        return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED, c->api->cfg.terminate_wait_ms,
+                               api_sandbox_get);
     answer_sandbox(c, 200, &row);
     return SBX_OK;
 }

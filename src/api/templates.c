@@ -9,8 +9,7 @@ enum { ZCLOUDS_DEFAULT = 1, VOLUME_MB_DEFAULT = 10240, SNAPSHOT_MB_DEFAULT = 204
 
 enum sbx_code api_template_save_shape(const json_t *args, struct sbx_err *err)
 {
-    if (json_get_str(args, "templateId", NULL) != NULL &&
-        json_get_str(args, "appId", NULL) != NULL)
+    if (json_get_str(args, "templateId", NULL) != NULL && json_get_str(args, "appId", NULL) != NULL)
         return err_field(err, "appId", "appId is given when a template is created, not later.");
     return SBX_OK;
 }
