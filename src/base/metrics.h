@@ -61,8 +61,9 @@ void metrics_set(struct metrics_table *t, size_t row, struct metrics_labels l, i
 void metrics_observe_ms(struct metrics_table *t, size_t row, struct metrics_labels l, int64_t ms);
 int64_t metrics_get(struct metrics_table *t, size_t row, struct metrics_labels l); /* for tests */
 
-/* fn(arg) runs before each print, to set gauges that are cheap to read. */
+/* fn(arg) runs before each print, to set gauges that are cheap to read. m may be NULL. */
 void metrics_on_print(struct metrics *m, void (*fn)(void *arg), void *arg);
+void metrics_off_print(struct metrics *m, void *arg); /* no fn of arg runs any more */
 /* Appends all of it. False when it did not fit under out->max. */
 bool metrics_print(struct metrics *m, struct buf *out);
 

@@ -48,6 +48,8 @@ const char *request_body(const struct request *req, size_t *len);
 /* The body as a JSON object (base/json.h rules), borrowed; *out is NULL when the body is empty.
  * SBX_E_INVALID otherwise. */
 MUST_USE enum sbx_code request_json(struct request *req, json_t **out, struct sbx_err *err);
+/* Gives the body's memory and its JSON back early: before a long deferral. */
+void request_body_release(struct request *req);
 
 struct request_peer {
     char address[64]; /* numeric host, "" on a unix socket */
@@ -94,8 +96,9 @@ uint64_t request_defer(struct request *req, int64_t timeout_ms, request_fn *on_t
 /* From any thread: fn(arg) runs on a worker, as admitted work (the queue's bound does not apply),
  * and may defer again.  False: the ticket is dead, fn never runs, arg stays the caller's. */
 bool request_continue(struct http_server *s, uint64_t ticket, request_fn *fn, void *arg);
-/* As request_continue, but fn runs at once on the calling thread (request_worker is NULL): it must
- * not block and not defer. */
+/* As request_continue, but fn runs at once on the calling thread (request_worker is NULL), or on
+ * the worker when the handler that deferred has not returned yet: it must not block and not defer.
+ */
 bool request_finish(struct http_server *s, uint64_t ticket, request_fn *fn, void *arg);
 
 #endif
