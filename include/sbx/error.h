@@ -31,6 +31,13 @@ struct sbx_err {
 
 /* Raise: `return err_set(err, SBX_E_NOT_FOUND, "sandbox %s", id);` */
 #define err_set(err, code, ...) sbx_err_set_((err), (code), 0, __FILE__, __LINE__, __VA_ARGS__)
+/* Raise where the code is looked at later, not returned: `err_put(&err, SBX_E_BUSY, "full");` */
+#define err_put(err, code, ...)                                                                    \
+    do {                                                                                           \
+        enum sbx_code put_ = err_set((err), (code), __VA_ARGS__);                                  \
+                                                                                                   \
+        (void)put_;                                                                                \
+    } while (0)
 /* Raise from errno: the text of errno is appended. */
 #define err_sys(err, code, ...) sbx_err_set_((err), (code), errno, __FILE__, __LINE__, __VA_ARGS__)
 /* Add context on the way up; keeps the code: `return err_wrap(err, "create %s", id);` */

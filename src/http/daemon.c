@@ -331,7 +331,7 @@ static void judge(struct request *req, const struct body_claim *body)
     if (check_body(req, body, &req->early) == SBX_OK &&
         atomic_load(&s->deferred) >= s->config.deferred_max &&
         (req->route->flags & ROUTE_INLINE) == 0)
-        (void)err_set(&req->early, SBX_E_BUSY, "Too many requests are waiting.");
+        err_put(&req->early, SBX_E_BUSY, "Too many requests are waiting.");
 }
 
 static enum MHD_Result on_headers(struct request *req, const char *method, const char *version)
@@ -383,8 +383,8 @@ static enum MHD_Result on_body(struct request *req, const char *data, size_t *le
     if (stream && req->early.code == SBX_OK) {
         deadline_in(req, req->server->config.body_timeout_ms);
         if (req->body_seen > req->route->body_max) {
-            (void)err_set(&req->early, SBX_E_TOO_LARGE,
-                          "The request body is larger than %zu bytes.", req->route->body_max);
+            err_put(&req->early, SBX_E_TOO_LARGE, "The request body is larger than %zu bytes.",
+                    req->route->body_max);
             req->body_seen = 0; /* from here on it is dropped, up to the drop limit */
         } else {
             n = n < HTTP_STREAM_PIECE - req->body.len ? n : HTTP_STREAM_PIECE - req->body.len;
@@ -402,7 +402,7 @@ static enum MHD_Result on_body(struct request *req, const char *data, size_t *le
         }
     } else if (req->early.code == SBX_OK && req->route != NULL) {
         if (req->route->body == HTTP_BODY_NONE)
-            (void)err_set(&req->early, SBX_E_INVALID, "This path takes no request body.");
+            err_put(&req->early, SBX_E_INVALID, "This path takes no request body.");
         else if (http_request_take_body(req, data, n, req->route->body_max, &req->early) ==
                  SBX_OK) {
             *len = 0;
@@ -423,7 +423,7 @@ static void run_inline(struct request *req)
     if (req->route->handler(req, &req->res, &err) != SBX_OK) {
         http_response_fail(req, &err);
     } else if (req->res.status == 0) {
-        (void)err_set(&err, SBX_E_INTERNAL, "route %s answered nothing", req->route->name);
+        err_put(&err, SBX_E_INTERNAL, "route %s answered nothing", req->route->name);
         http_response_fail(req, &err);
     }
     assert(!req->deferred); /* an inline route has no worker to go on with */

@@ -65,7 +65,7 @@ static void fail_stopping(struct request *req)
 {
     struct sbx_err err = { 0 };
 
-    (void)err_set(&err, SBX_E_UNAVAILABLE, "The server is stopping.");
+    err_put(&err, SBX_E_UNAVAILABLE, "The server is stopping.");
     fail(req, &err);
 }
 
@@ -82,7 +82,7 @@ void http_work_submit(struct request *req, enum job job)
         fail_stopping(req);
         return;
     }
-    (void)err_set(&err, SBX_E_BUSY, "Too many requests are waiting.");
+    err_put(&err, SBX_E_BUSY, "Too many requests are waiting.");
     fail(req, &err);
 }
 
@@ -132,7 +132,7 @@ static void after_step(struct request *req, enum sbx_code code, const struct sbx
     if (code != SBX_OK) {
         http_response_fail(req, err);
     } else if (req->res.status == 0) {
-        (void)err_set(&none, SBX_E_INTERNAL, "route %s answered nothing", req->route->name);
+        err_put(&none, SBX_E_INTERNAL, "route %s answered nothing", req->route->name);
         http_response_fail(req, &none);
     }
     http_daemon_resume(req, PHASE_READY);
