@@ -164,6 +164,7 @@ void ctl_help_verb(const struct ctl_verb *v); /* one verb, its options */
 enum ctl_exit ctl_run_exec(struct ctl *c, struct sbx_err *err);
 enum ctl_exit ctl_run_sandbox_create(struct ctl *c, struct sbx_err *err);
 enum ctl_exit ctl_run_sandbox_resume(struct ctl *c, struct sbx_err *err);
+enum ctl_exit ctl_run_sandbox_drain(struct ctl *c, struct sbx_err *err);
 enum ctl_exit ctl_run_template_revision(struct ctl *c, struct sbx_err *err);
 enum ctl_exit ctl_run_image_import(struct ctl *c, struct sbx_err *err);
 enum ctl_exit ctl_run_token_create(struct ctl *c, struct sbx_err *err);

@@ -185,6 +185,74 @@ enum ctl_exit ctl_run_issuer_add(struct ctl *c, struct sbx_err *err)
     return rc;
 }
 
+/* How many sandboxes of c->answer still live; each is told to end when `tell` is set. A refusal is
+ * fine: it may be changing, and the next round asks again. */
+static enum ctl_exit end_each(struct ctl *c, bool tell, size_t *live, struct sbx_err *err)
+{
+    SCOPED_JSON json_t *list = json_incref(json_object_get(c->answer, "sandboxes"));
+    size_t i;
+    json_t *box;
+
+    json_array_foreach(list, i, box)
+    {
+        SCOPED_JSON json_t *body = json_object();
+        enum ctl_exit rc = CTL_DONE;
+
+        if (strcmp(json_get_str(box, "status", ""), "TERMINATED") == 0)
+            continue;
+        (*live)++;
+        json_put_str(body, "sandboxId", json_get_str(box, "sandboxId", ""));
+        if (tell)
+            rc = ctl_call(c, CTL_ADMIN, "POST", "/sandbox/terminate", body, CTL_CALL_TIMEOUT_MS,
+                          err);
+        if (rc == CTL_UNREACHABLE)
+            return rc;
+    }
+    return CTL_DONE;
+}
+
+/* One walk over all pages. */
+static enum ctl_exit drain_round(struct ctl *c, bool tell, size_t *live, struct sbx_err *err)
+{
+    SCOPED_JSON json_t *query = json_object();
+    enum ctl_exit rc;
+    const char *next;
+
+    *live = 0;
+    do {
+        rc = ctl_call(c, CTL_ADMIN, "GET", "/sandboxes", query, CTL_CALL_TIMEOUT_MS, err);
+        if (rc != CTL_DONE)
+            return rc;
+        next = arena_strdup(c->arena, json_get_str(c->answer, "next", NULL));
+        rc = end_each(c, tell, live, err);
+        json_put_str(query, "after", next);
+    } while (rc == CTL_DONE && next != NULL);
+    return rc;
+}
+
+enum ctl_exit ctl_run_sandbox_drain(struct ctl *c, struct sbx_err *err)
+{
+    int64_t began = time_mono_ms();
+    size_t live = 0;
+    enum ctl_exit rc = drain_round(c, true, &live, err);
+
+    for (int round = 1; rc == CTL_DONE && live > 0; round++) {
+        char text[64];
+
+        if (time_mono_ms() - began > WAIT_TIMEOUT_MS)
+            return ctl_fail(err, CTL_REFUSED, "%zu sandboxes did not end (sandboxctl sandbox all).",
+                            live);
+        (void)snprintf(text, sizeof(text), "%zu sandboxes left", live);
+        ctl_progress(text);
+        wait_step();
+        rc = drain_round(c, round % 50 == 0, &live, err);
+    }
+    ctl_progress(NULL);
+    if (rc == CTL_DONE && c->json)
+        (void)puts("{\"success\":true}");
+    return rc;
+}
+
 enum ctl_exit ctl_run_states(struct ctl *c, struct sbx_err *err)
 {
     enum ctl_exit rc = ctl_call(c, CTL_ADMIN, "GET", c->verb->path, NULL, CTL_CALL_TIMEOUT_MS, err);

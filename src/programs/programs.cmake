@@ -1,15 +1,16 @@
 # The programs: wiring only.  Each main file names the modules it wires.
 function(program name)
-	cmake_parse_arguments(P "" "" "USES" ${ARGN})
+	cmake_parse_arguments(P "" "" "USES;SOURCES" ${ARGN})
 	string(REPLACE "-" "_" file ${name})
 	if(EXISTS ${PROJECT_SOURCE_DIR}/src/programs/${file}.c)
-		add_executable(${name} ${PROJECT_SOURCE_DIR}/src/programs/${file}.c)
+		list(TRANSFORM P_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/src/programs/)
+		add_executable(${name} ${PROJECT_SOURCE_DIR}/src/programs/${file}.c ${P_SOURCES})
 		target_link_libraries(${name} PRIVATE flags sanitize ${P_USES})
 		install(TARGETS ${name} RUNTIME DESTINATION bin)
 	endif()
 endfunction()
 
-program(sandboxd USES api reconcile region store http net domain base)
+program(sandboxd SOURCES standalone.c supervise.c USES api reconcile region store http net domain base)
 program(sandbox-region USES gateway http net base)
 program(sandboxctl USES ctl net base)
 

@@ -167,6 +167,8 @@ static enum sbx_code make_run_dir(struct standalone *s, struct sbx_err *err)
         return err_sys(err, SBX_E_INTERNAL, "%s", link);
     s->admin_socket = arena_printf(s->a, "%s/server/admin.sock", s->run);
     s->port_file = arena_printf(s->a, "%s/server/port", s->run);
+    (void)unlink(s->port_file);
+    (void)unlink(arena_printf(s->a, "%s/ready", s->run));
     return SBX_OK;
 }
 
@@ -582,6 +584,23 @@ static enum sbx_code load(struct standalone *s, int argc, char **argv, struct sb
     return SBX_OK;
 }
 
+bool standalone_wanted(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--standalone") == 0)
+            return true;
+    return false;
+}
+
+/* Whoever started us may wait for this file. */
+static enum sbx_code say_ready(struct standalone *s, struct sbx_err *err)
+{
+    const char *pid = arena_printf(s->a, "%d\n", (int)getpid());
+
+    log_info("ready", LOG_S("state", s->state), LOG_S("version", SBX_VERSION));
+    return file_write(arena_printf(s->a, "%s/ready", s->run), pid, strlen(pid), 0644, false, err);
+}
+
 int standalone_main(int argc, char **argv)
 {
     SCOPED_ARENA struct arena *a = arena_new();
@@ -593,12 +612,13 @@ int standalone_main(int argc, char **argv)
         code = prepare(&s, &err);
     if (code == SBX_OK) {
         code = start_all(&s, &err);
-        if (code == SBX_OK) {
-            log_info("ready", LOG_S("state", s.state), LOG_S("version", SBX_VERSION));
+        if (code == SBX_OK)
+            code = say_ready(&s, &err);
+        if (code == SBX_OK)
             supervise(&s);
-            log_info("stopping");
-        }
+        log_info("stopping");
         stop_all(&s);
+        (void)unlink(arena_printf(a, "%s/ready", s.run));
     }
     if (code != SBX_OK)
         (void)fprintf(stderr, "sandboxd --standalone: %s\n", err.msg);
