@@ -94,6 +94,7 @@ enum sbx_code api_image_import(struct api_call *c, struct sbx_err *err)
 /* --- calls that wait for the region ------------------------------------ */
 
 struct relay {
+    struct api *api;
     struct http_server *server;
     uint64_t ticket;
     enum sbx_code code;
@@ -133,7 +134,7 @@ static void on_relay(void *arg, const struct gateway_client_answer *answer)
                    answer->message != NULL ? answer->message : "");
     if (answer->json != NULL)
         r->json = json_deep_copy(answer->json);
-    if (!request_continue(r->server, r->ticket, relay_answer, r))
+    if (!api_continue(r->api, r->server, r->ticket, relay_answer, r))
         relay_free(r);
 }
 
@@ -143,6 +144,7 @@ static struct relay *relay_new(struct api_call *c)
 
     c->deferred = true;
     request_set_slot(c->req, c);
+    r->api = c->api;
     r->server = request_server(c->req);
     r->ticket = request_defer(c->req, (SBX_GATEWAY_CALL_TIMEOUT_S + 5) * 1000, NULL);
     return r;

@@ -69,7 +69,7 @@ enum sbx_code api_admin_terminate(struct api_call *c, struct sbx_err *err)
     struct store_sandbox row;
 
     c->object_kind = "sandbox";
-    if (reconcile_terminate(c->api->cfg.reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
+    if (reconcile_terminate(c->api->reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
         return err->code;
     if (row.status != SANDBOX_TERMINATED)
         return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED, c->api->cfg.terminate_wait_ms,
@@ -98,7 +98,7 @@ static json_t *server_json(struct api_call *c)
 
     http_server_stats(request_server(c->req), &http);
     gateway_client_stats(c->api->cfg.gateway, &gw);
-    reconcile_stats(c->api->cfg.reconcile, &rec);
+    reconcile_stats(c->api->reconcile, &rec);
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "connections",
                      (json_int_t)http.connections, "requests", (json_int_t)http.requests, "queued",
                      (json_int_t)http.queued, "deferred", (json_int_t)http.deferred, "outputBytes",
@@ -124,13 +124,13 @@ enum sbx_code api_admin_status(struct api_call *c, struct sbx_err *err)
         (void)json_array_append_new(list, api_render_region(&regions.rows[i]));
     body = json_pack(
         "{s:s, s:s, s:b, s:{s:i, s:i, s:b}, s:o, s:I, s:I, s:I, s:I, s:{s:I, s:I}, s:o, s:o}",
-        "version", SBX_VERSION, "instance", reconcile_instance(c->api->cfg.reconcile), "listening",
-        reconcile_listening(c->api->cfg.reconcile), "schema", "have", schema.have, "want",
-        schema.want, "idempotencyIndex", schema.idempotency_index, "sandboxes",
-        counts_json(&counts), "executions", (json_int_t)counts.executions, "due",
-        (json_int_t)counts.due, "oldestDueMs", (json_int_t)counts.oldest_due_ms, "instances",
-        (json_int_t)counts.instances, "warm", "starting", (json_int_t)counts.warm_starting, "ready",
-        (json_int_t)counts.warm_ready, "server", server_json(c), "regions", list);
+        "version", SBX_VERSION, "instance", reconcile_instance(c->api->reconcile), "listening",
+        reconcile_listening(c->api->reconcile), "schema", "have", schema.have, "want", schema.want,
+        "idempotencyIndex", schema.idempotency_index, "sandboxes", counts_json(&counts),
+        "executions", (json_int_t)counts.executions, "due", (json_int_t)counts.due, "oldestDueMs",
+        (json_int_t)counts.oldest_due_ms, "instances", (json_int_t)counts.instances, "warm",
+        "starting", (json_int_t)counts.warm_starting, "ready", (json_int_t)counts.warm_ready,
+        "server", server_json(c), "regions", list);
     response_ok(c->res, 200, body);
     return SBX_OK;
 }
@@ -284,9 +284,9 @@ enum sbx_code api_admin_doctor(struct api_call *c, struct sbx_err *err)
         check(list, "idempotency index", schema.idempotency_index,
               schema.idempotency_index ? "there" : "missing: creates are refused");
     }
-    check(list, "notices", reconcile_listening(c->api->cfg.reconcile),
-          reconcile_listening(c->api->cfg.reconcile) ? "LISTEN is up"
-                                                     : "LISTEN is down: tokens are not cached");
+    check(list, "notices", reconcile_listening(c->api->reconcile),
+          reconcile_listening(c->api->reconcile) ? "LISTEN is up"
+                                                 : "LISTEN is down: tokens are not cached");
     check(list, "seal key", c->api->cfg.seal != NULL,
           c->api->cfg.seal != NULL ? "loaded" : "[security] seal_keys_file is not set");
     {

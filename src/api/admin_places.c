@@ -52,7 +52,7 @@ enum sbx_code api_region_shape(const json_t *args, struct sbx_err *err)
 
 static enum sbx_code region_done(struct api_call *c, int status, const struct store_region *row)
 {
-    reconcile_reload_regions(c->api->cfg.reconcile);
+    reconcile_reload_regions(c->api->reconcile);
     return answer(c, status, "region", api_render_region(row));
 }
 
@@ -182,7 +182,7 @@ enum sbx_code api_backend_create(struct api_call *c, struct sbx_err *err)
         store_backend_create(c->db, &in, c->a, &row, err) != SBX_OK)
         return err->code;
     c->object_id = row.backend_id;
-    reconcile_reload_regions(c->api->cfg.reconcile);
+    reconcile_reload_regions(c->api->reconcile);
     return answer(c, 201, "backend", api_render_backend(&row));
 }
 

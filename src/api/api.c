@@ -30,6 +30,7 @@ enum sbx_code api_new(const struct api_config *config, struct api **out, struct 
     struct buf b = BUF_INIT(OPENAPI_MAX);
 
     api->cfg = *config;
+    assert(pthread_rwlock_init(&api->attached_lock, NULL) == 0);
     api->cfg.store.url = mem_strdup(config->store.url);
     api->cfg.spool_dir = mem_strdup(config->spool_dir);
     api->tokens = api_tokens_new(config->token_cache_max, config->token_cache_s, config->rate_per_s,
@@ -56,10 +57,34 @@ void api_free(struct api *api)
     api_audit_stop(api->audit);
     api_issuers_free(api->issuers);
     api_tokens_free(api->tokens);
+    assert(pthread_rwlock_destroy(&api->attached_lock) == 0);
     free(api->openapi);
     free((void *)(uintptr_t)api->cfg.store.url);
     free((void *)(uintptr_t)api->cfg.spool_dir);
     free(api);
+}
+
+void api_set_reconcile(struct api *api, struct reconcile *reconcile)
+{
+    api->reconcile = reconcile;
+}
+
+void api_detach(struct api *api)
+{
+    (void)pthread_rwlock_wrlock(&api->attached_lock);
+    api->detached = true;
+    (void)pthread_rwlock_unlock(&api->attached_lock);
+}
+
+bool api_continue(struct api *api, struct http_server *server, uint64_t ticket, request_fn *fn,
+                  void *arg)
+{
+    bool ok;
+
+    (void)pthread_rwlock_rdlock(&api->attached_lock);
+    ok = !api->detached && request_continue(server, ticket, fn, arg);
+    (void)pthread_rwlock_unlock(&api->attached_lock);
+    return ok;
 }
 
 void *api_worker_open(void *owner)

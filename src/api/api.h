@@ -27,9 +27,8 @@ struct api_config {
     struct store_config store;
     struct net *net;                /* JWKS */
     struct gateway_client *gateway; /* executions and images */
-    struct reconcile *reconcile;  /* woken after a write; waited for by terminate, pause, resume */
-    struct store_waker *waker;    /* the other control planes */
-    const struct seal_keys *seal; /* NULL: what must be sealed is refused */
+    struct store_waker *waker;      /* the other control planes */
+    const struct seal_keys *seal;   /* NULL: what must be sealed is refused */
     struct metrics *metrics;
     struct api_bounds bounds;
     const uid_t *admin_uids; /* beside root and our own */
@@ -46,6 +45,12 @@ struct api_config {
 
 MUST_USE enum sbx_code api_new(const struct api_config *config, struct api **out,
                                struct sbx_err *err);
+/* Woken after a write; waited for by terminate, pause, resume. Before the server starts: the
+ * reconciler's notices come to the api, so it is made later. */
+void api_set_reconcile(struct api *api, struct reconcile *reconcile);
+/* After the server's drain and before its stop: an answer of a region that comes later finds no
+ * server any more. What it was for is settled by the reconciler, here or elsewhere. */
+void api_detach(struct api *api);
 /* The server must have stopped. NULL is allowed. */
 void api_free(struct api *api);
 
@@ -66,7 +71,8 @@ void api_notice(struct api *api, const struct store_notice *notice);
 /* The database was reached and its schema fits: what /readyz says. Any thread. */
 void api_set_ready(struct api *api, bool ready);
 
-/* openapi.json of the public API, from the route table and the schemas. */
+/* docs/openapi.json and GET /openapi.json of the public API, from the route table and the schemas.
+ */
 void api_print_openapi(const struct api_bounds *bounds, struct buf *out);
 /* docs/errors.md, from the error table. */
 void api_print_errors(struct buf *out);

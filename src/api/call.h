@@ -5,6 +5,8 @@
  * call that a handler gets once token, shape, account, entitlement and role were judged
  * in the contract's order (contract 1). Internal to api. */
 
+#include <pthread.h>
+
 #include "api/api.h"
 #include "api/audit.h"
 #include "api/auth.h"
@@ -83,6 +85,9 @@ void api_call_audit(struct api_call *c, enum sbx_code code);
 typedef enum sbx_code api_then_fn(struct api_call *c, struct sbx_err *err);
 MUST_USE enum sbx_code api_wait_status(struct api_call *c, const char *sandbox_id,
                                        uint32_t statuses, int64_t timeout_ms, api_then_fn *then);
+/* request_continue, and false once the api was detached. Any thread. */
+bool api_continue(struct api *api, struct http_server *server, uint64_t ticket, request_fn *fn,
+                  void *arg);
 /* For continuations: c for a request that was deferred; ends it as api_dispatch would. */
 MUST_USE enum sbx_code api_call_resume(struct request *req, struct response *res, api_then_fn *then,
                                        struct sbx_err *err);
@@ -92,6 +97,9 @@ char *api_json_text(struct arena *a, const json_t *j);
 
 struct api {
     struct api_config cfg;
+    struct reconcile *reconcile;
+    pthread_rwlock_t attached_lock;
+    bool detached;
     struct api_tokens *tokens; /* the digest cache */
     struct api_issuers *issuers;
     struct api_audit *audit;

@@ -17,6 +17,7 @@ enum { DEFER_MARGIN_MS = 15000 }; /* the region's own deadline speaks first */
 
 /* What the calls thread hands on. */
 struct ended {
+    struct api *api;
     struct http_server *server;
     uint64_t ticket;
     char execution_id[ID_SIZE];
@@ -106,7 +107,7 @@ static enum sbx_code settle(struct request *req, struct response *res, void *arg
     c->deferred = false;
     /* The row first: a client that has its answer finds the sandbox READY. */
     store_conn_budget(c->db, STORE_STATEMENT_TIMEOUT_MS);
-    reconcile_execute_ended(c->api->cfg.reconcile, c->db, e->sandbox_id, e->execution_id, e->code);
+    reconcile_execute_ended(c->api->reconcile, c->db, e->sandbox_id, e->execution_id, e->code);
     code = e->code == SBX_OK ? success(c, e, err) : failure(c, e, err);
     if (code != SBX_OK)
         code = refuse_state(c, err);
@@ -126,7 +127,7 @@ static void on_answer(void *arg, const struct gateway_client_answer *answer)
     e->output = answer->output;
     (void)str_copy(e->message, sizeof(e->message), answer->message != NULL ? answer->message : "");
     (void)str_copy(e->field, sizeof(e->field), answer->field != NULL ? answer->field : "");
-    if (!request_continue(e->server, e->ticket, settle, e))
+    if (!api_continue(e->api, e->server, e->ticket, settle, e))
         ended_free(e);
 }
 
@@ -147,6 +148,7 @@ static enum sbx_code start(struct api_call *c, const struct store_sandbox *row,
 
     (void)str_copy(e->execution_id, sizeof(e->execution_id), execution_id);
     (void)str_copy(e->sandbox_id, sizeof(e->sandbox_id), row->sandbox_id);
+    e->api = c->api;
     e->server = request_server(c->req);
     c->deferred = true;
     request_set_slot(c->req, c);
@@ -176,7 +178,7 @@ enum sbx_code api_sandbox_execute(struct api_call *c, struct sbx_err *err)
         .execution_id = execution_id,
         .account_id = c->account_id,
         .sandbox_id = json_get_str(c->args, "sandboxId", ""),
-        .instance = reconcile_instance(c->api->cfg.reconcile),
+        .instance = reconcile_instance(c->api->reconcile),
         .actor = c->caller->actor,
         .request_id = request_id(c->req),
         .timeout_ms = (int64_t)timeout_s * 1000,

@@ -64,7 +64,7 @@ enum sbx_code api_sandbox_create(struct api_call *c, struct sbx_err *err)
     c->object_id = made.sandbox.sandbox_id;
     request_log(c->req, "sandboxId", made.sandbox.sandbox_id);
     if (made.was_created) {
-        reconcile_wake(c->api->cfg.reconcile);
+        reconcile_wake(c->api->reconcile);
         if (c->api->cfg.waker != NULL)
             store_waker_kick(c->api->cfg.waker);
     }
@@ -201,7 +201,7 @@ enum sbx_code api_sandbox_terminate(struct api_call *c, struct sbx_err *err)
     struct store_sandbox row;
 
     if (get_generic(c, &row, err) != SBX_OK ||
-        reconcile_terminate(c->api->cfg.reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
+        reconcile_terminate(c->api->reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
         return err->code;
     if (row.status != SANDBOX_TERMINATED)
         return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED, c->api->cfg.terminate_wait_ms,
@@ -245,7 +245,7 @@ enum sbx_code api_sandbox_pause(struct api_call *c, struct sbx_err *err)
     if (exclude != NULL)
         pause.exclude = api_json_text(c->a, exclude);
     ask.pause = &pause;
-    if (reconcile_pause(c->api->cfg.reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
+    if (reconcile_pause(c->api->reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
         return err->code;
     if (row.status != SANDBOX_SUSPENDED)
         return api_wait_status(c, ask.sandbox_id,
@@ -264,7 +264,7 @@ enum sbx_code api_sandbox_resume(struct api_call *c, struct sbx_err *err)
 
     if (get_generic(c, &row, err) != SBX_OK)
         return err->code;
-    if (reconcile_resume(c->api->cfg.reconcile, c->db, &ask, c->a, &row, &changed, &limit, &active,
+    if (reconcile_resume(c->api->reconcile, c->db, &ask, c->a, &row, &changed, &limit, &active,
                          err) != SBX_OK) {
         if (err->code == SBX_E_QUOTA)
             return quota_refused(c, limit, active, err);

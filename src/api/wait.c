@@ -8,6 +8,7 @@
 enum { DEFER_MARGIN_MS = 5000 }; /* the waiter ends first; this is for a waiter that never does */
 
 struct waiter {
+    struct api *api;
     struct http_server *server;
     uint64_t ticket;
     api_then_fn *then;
@@ -45,7 +46,7 @@ static void on_status(void *arg, bool reached, enum sandbox_status status, int64
     struct waiter *w = arg;
 
     (void)reached, (void)status, (void)generation, (void)err; /* `then` reads the row */
-    if (!request_continue(w->server, w->ticket, go_on, w))
+    if (!api_continue(w->api, w->server, w->ticket, go_on, w))
         free(w);
 }
 
@@ -57,11 +58,12 @@ enum sbx_code api_wait_status(struct api_call *c, const char *sandbox_id, uint32
 
     c->deferred = true;
     request_set_slot(c->req, c);
+    w->api = c->api;
     w->server = request_server(c->req);
     w->then = then;
     w->ticket = request_defer(c->req, timeout_ms + DEFER_MARGIN_MS, NULL);
-    if (reconcile_await(c->api->cfg.reconcile, sandbox_id, statuses, timeout_ms, on_status, w,
-                        &err) != SBX_OK)
+    if (reconcile_await(c->api->reconcile, sandbox_id, statuses, timeout_ms, on_status, w, &err) !=
+        SBX_OK)
         on_status(w, false, SANDBOX_STATUS_NONE, 0, &err);
     return SBX_OK;
 }

@@ -346,3 +346,42 @@ void config_print_defaults(const struct config_option *options, size_t count, st
     for (size_t i = 0; i < count; i++)
         print_option(&options[i], options[i].dflt, true, &section, out);
 }
+
+static void print_range(const struct config_option *o, struct buf *out)
+{
+    if (o->type == CONFIG_INT)
+        (void)buf_printf(out, "%" PRId64 " to %" PRId64, o->min, o->max);
+    else if (o->type == CONFIG_BOOL)
+        (void)buf_puts(out, "true, false");
+    else if (o->type == CONFIG_LIST)
+        (void)buf_puts(out, "comma-separated");
+    else if (o->type == CONFIG_SECRET_FILE)
+        (void)buf_puts(out, "path of a file");
+    else
+        (void)buf_puts(out, "text");
+}
+
+void config_print_page(const struct config_option *options, size_t count, const char *program,
+                       const char *env_prefix, struct buf *out)
+{
+    (void)buf_printf(out,
+                     "# Configuration of %s\n\n"
+                     "Printed by `%s --print-config-page` from its table of options; a test holds "
+                     "the two together.\nAn option comes from, in this order: its default, the INI "
+                     "file (`--config FILE`), the environment\n(`%s_SECTION_KEY`), a flag "
+                     "(`--section-key VALUE`). An unknown one is an error with file and line.\n",
+                     program, program, env_prefix);
+    for (size_t i = 0; i < count; i++) {
+        const struct config_option *o = &options[i];
+
+        if (i == 0 || strcmp(o->section, options[i - 1].section) != 0)
+            (void)buf_printf(out,
+                             "\n## [%s]\n\n| option | default | values | what it is |\n"
+                             "| --- | --- | --- | --- |\n",
+                             o->section);
+        (void)buf_printf(out, "| `%s` | %s%s%s | ", o->key, o->dflt[0] != '\0' ? "`" : "", o->dflt,
+                         o->dflt[0] != '\0' ? "`" : "");
+        print_range(o, out);
+        (void)buf_printf(out, " | %s%s |\n", o->help, o->reload ? "; SIGHUP takes it over" : "");
+    }
+}

@@ -60,4 +60,8 @@ void config_print(const struct config *c, struct buf *out);
 /* The table with its defaults: what config/<program>.conf is generated from. */
 void config_print_defaults(const struct config_option *options, size_t count, struct buf *out);
 
+/* The same as a page of documentation, a table for each section. */
+void config_print_page(const struct config_option *options, size_t count, const char *program,
+                       const char *env_prefix, struct buf *out);
+
 #endif

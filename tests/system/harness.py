@@ -314,7 +314,8 @@ class Plane(Daemon):
         os.makedirs(self.dir, exist_ok=True)
         os.chown(self.dir, *owner)
         options = {
-            "server.listen": f"127.0.0.1:{self.port}",
+            "listen.address": "127.0.0.1",
+            "listen.port": self.port,
             "admin.socket": self.admin_socket,
             "database.url": self.stack.pg.url,
             "seal.keys_file": self.stack.seal_keys,
