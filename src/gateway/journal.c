@@ -1,0 +1,307 @@
+#include "gateway/journal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/id_map.h"
+#include "base/mem.h"
+#include "base/scoped.h"
+#include "base/str.h"
+
+enum {
+    CRC_LEN = 8,
+    LINE_HEAD = CRC_LEN + 1 + SBX_ID_LEN + 1,
+    PENDING_MAX = 256 * 1024 * 1024,
+    PARENT_MAX = 4096,
+};
+
+struct journal {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    char *path;
+    int fd;
+    struct id_map texts; /* owned strings */
+    uint64_t bytes, live;
+    struct buf pending;               /* lines that nobody has written yet */
+    uint64_t queued, durable, failed; /* numbers of puts: given, on disk, known as lost */
+    bool writing;
+    uint64_t syncs, puts;
+};
+
+static bool line_put(struct buf *b, const char *id, const char *text)
+{
+    size_t start = b->len;
+    uint32_t crc;
+    char head[CRC_LEN + 2];
+
+    if (!buf_printf(b, "%08x %s ", 0U, id) || !buf_puts(b, text) || !buf_puts(b, "\n"))
+        return false;
+    crc = crc32_of(b->data + start + CRC_LEN + 1, b->len - start - CRC_LEN - 2);
+    (void)snprintf(head, sizeof(head), "%08x", crc);
+    memcpy(b->data + start, head, CRC_LEN);
+    return true;
+}
+
+static size_t line_size(const char *text)
+{
+    return LINE_HEAD + strlen(text) + 1;
+}
+
+/* Takes text over; NULL takes the id out. */
+static void remember(struct journal *j, const char *id, char *text)
+{
+    char *old = id_map_remove(&j->texts, id);
+
+    if (old != NULL)
+        j->live -= line_size(old);
+    free(old);
+    if (text == NULL)
+        return;
+    j->live += line_size(text);
+    id_map_put(&j->texts, id, text);
+}
+
+/* False: it is not a whole line of ours. */
+static bool read_line(struct journal *j, char *line, size_t len)
+{
+    char id[ID_SIZE], head[CRC_LEN + 1];
+
+    if (len < LINE_HEAD || line[CRC_LEN] != ' ' || line[LINE_HEAD - 1] != ' ')
+        return false;
+    (void)snprintf(head, sizeof(head), "%08x", crc32_of(line + CRC_LEN + 1, len - CRC_LEN - 1));
+    memcpy(id, line + CRC_LEN + 1, SBX_ID_LEN);
+    id[SBX_ID_LEN] = 0;
+    if (memcmp(head, line, CRC_LEN) != 0 || !id_valid(id))
+        return false;
+    line[len] = 0;
+    if (strcmp(line + LINE_HEAD, "-") == 0)
+        remember(j, id, NULL);
+    else
+        remember(j, id, mem_strdup(line + LINE_HEAD));
+    return true;
+}
+
+static enum sbx_code load(struct journal *j, size_t *dropped, struct sbx_err *err)
+{
+    FILE *f = fdopen(dup(j->fd), "re");
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    struct stat st;
+
+    if (f == NULL || fstat(j->fd, &st) < 0) {
+        if (f != NULL)
+            (void)fclose(f);
+        return err_sys(err, SBX_E_INTERNAL, "read the journal");
+    }
+    while ((n = getline(&line, &cap, f)) > 0) {
+        if (line[n - 1] != '\n' || !read_line(j, line, (size_t)n - 1))
+            break;
+        j->bytes += (uint64_t)n;
+    }
+    free(line);
+    (void)fclose(f);
+    *dropped = (size_t)((uint64_t)st.st_size - j->bytes);
+    if (*dropped > 0 && (ftruncate(j->fd, (off_t)j->bytes) < 0 || fdatasync(j->fd) < 0))
+        return err_sys(err, SBX_E_INTERNAL, "cut the journal's damaged tail");
+    if (lseek(j->fd, (off_t)j->bytes, SEEK_SET) < 0)
+        return err_sys(err, SBX_E_INTERNAL, "read the journal");
+    return SBX_OK;
+}
+
+enum sbx_code journal_open(const char *path, struct journal **out, size_t *dropped,
+                           struct sbx_err *err)
+{
+    struct journal *j = mem_zalloc(sizeof(*j));
+    char parent[PARENT_MAX];
+    char *slash;
+
+    (void)pthread_mutex_init(&j->lock, NULL);
+    (void)pthread_cond_init(&j->changed, NULL);
+    j->path = mem_strdup(path);
+    j->pending.max = PENDING_MAX;
+    j->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    (void)str_copy(parent, sizeof(parent), path);
+    slash = strrchr(parent, '/');
+    if (slash != NULL)
+        *slash = 0;
+    if (j->fd < 0)
+        (void)!err_sys(err, SBX_E_INTERNAL, "open the journal");
+    else if (slash != NULL && file_sync_dir(parent, err) == SBX_OK)
+        (void)!load(j, dropped, err);
+    if (err->code != SBX_OK) {
+        journal_close(j);
+        return err->code;
+    }
+    *out = j;
+    return SBX_OK;
+}
+
+void journal_close(struct journal *j)
+{
+    if (j == NULL)
+        return;
+    ID_MAP_EACH(&j->texts, slot)
+    {
+        free(slot->value);
+    }
+    id_map_fini(&j->texts);
+    buf_fini(&j->pending);
+    fd_close(&j->fd);
+    free(j->path);
+    (void)pthread_cond_destroy(&j->changed);
+    (void)pthread_mutex_destroy(&j->lock);
+    free(j);
+}
+
+static bool write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        data += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* Under the lock: everything that lives, as a log of its own. */
+static bool gather(struct journal *j, struct buf *b)
+{
+    ID_MAP_EACH(&j->texts, slot)
+    {
+        if (!line_put(b, slot->id, slot->value))
+            return false;
+    }
+    return true;
+}
+
+/* Without the lock, by the one writer: puts lines behind the log, or a whole new log in its place.
+ */
+static bool write_lines(struct journal *j, const struct buf *lines, bool anew)
+{
+    struct sbx_err err = { 0 };
+    int fd;
+
+    if (!anew) {
+        if (write_all(j->fd, lines->data, lines->len) && fdatasync(j->fd) == 0)
+            return true;
+        /* What is half there must not stand before what comes next. */
+        (void)!ftruncate(j->fd, (off_t)j->bytes);
+        (void)lseek(j->fd, (off_t)j->bytes, SEEK_SET);
+        return false;
+    }
+    if (file_write(j->path, lines->data != NULL ? lines->data : "", lines->len, 0600, true, &err) !=
+        SBX_OK)
+        return false;
+    fd = open(j->path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    (void)lseek(fd, (off_t)lines->len, SEEK_SET);
+    fd_close(&j->fd);
+    j->fd = fd;
+    return true;
+}
+
+/* Under the lock, which it lets go of meanwhile: writes all that is pending. */
+static void write_round(struct journal *j)
+{
+    SCOPED_BUF struct buf lines = BUF_INIT(PENDING_MAX);
+    uint64_t upto = j->queued;
+    uint64_t after = j->bytes + j->pending.len;
+    bool anew = after > 2 * j->live + JOURNAL_SLACK && gather(j, &lines);
+    bool ok;
+
+    if (!anew) {
+        buf_fini(&lines);
+        lines = j->pending;
+        j->pending = (struct buf)BUF_INIT(PENDING_MAX);
+    } else {
+        buf_clear(&j->pending); /* the new log has them */
+    }
+    j->writing = true;
+    (void)pthread_mutex_unlock(&j->lock);
+    ok = write_lines(j, &lines, anew);
+    (void)pthread_mutex_lock(&j->lock);
+    j->writing = false;
+    j->syncs++;
+    if (ok) {
+        j->bytes = anew ? lines.len : j->bytes + lines.len;
+        j->durable = upto;
+    } else {
+        j->failed = upto;
+    }
+    (void)pthread_cond_broadcast(&j->changed);
+}
+
+enum sbx_code journal_put(struct journal *j, const struct journal_entry *entries, size_t count,
+                          struct sbx_err *err)
+{
+    SCOPED_BUF struct buf lines = BUF_INIT(PENDING_MAX);
+    enum sbx_code code = SBX_OK;
+    uint64_t number;
+
+    for (size_t i = 0; i < count; i++) {
+        const char *text = entries[i].text != NULL ? entries[i].text : "-";
+
+        assert(id_valid(entries[i].id) && strchr(text, '\n') == NULL);
+        if (strlen(text) > JOURNAL_TEXT_MAX || !line_put(&lines, entries[i].id, text))
+            return err_set(err, SBX_E_TOO_LARGE, "a journal entry is too large");
+    }
+    (void)pthread_mutex_lock(&j->lock);
+    if (j->texts.count + count > JOURNAL_COUNT_MAX ||
+        !buf_append(&j->pending, lines.data, lines.len)) {
+        (void)pthread_mutex_unlock(&j->lock);
+        return err_set(err, SBX_E_UNAVAILABLE, "the journal is full");
+    }
+    for (size_t i = 0; i < count; i++)
+        remember(j, entries[i].id, entries[i].text != NULL ? mem_strdup(entries[i].text) : NULL);
+    j->puts++;
+    number = ++j->queued;
+    while (j->durable < number && j->failed < number) {
+        if (j->writing)
+            (void)pthread_cond_wait(&j->changed, &j->lock);
+        else
+            write_round(j);
+    }
+    if (j->durable < number)
+        code = err_set(err, SBX_E_UNAVAILABLE, "the journal cannot be written");
+    (void)pthread_mutex_unlock(&j->lock);
+    return code;
+}
+
+void journal_each(struct journal *j, void (*fn)(void *arg, const char *id, const char *text),
+                  void *arg)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    ID_MAP_EACH(&j->texts, slot)
+    {
+        fn(arg, slot->id, slot->value);
+    }
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+void journal_stats(struct journal *j, struct journal_stats *out)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    *out = (struct journal_stats){ .count = j->texts.count,
+                                   .bytes = j->bytes,
+                                   .live_bytes = j->live,
+                                   .syncs = j->syncs,
+                                   .puts = j->puts };
+    (void)pthread_mutex_unlock(&j->lock);
+}

@@ -1,0 +1,51 @@
+#ifndef GATEWAY_JOURNAL_H
+#define GATEWAY_JOURNAL_H
+
+/* What the gateway must know again after any death: one text for each id, the last one
+ * counts.  One log file; a line is "<crc32 hex> <id> <text>", and a text of "-" takes the
+ * id out.  Writers of the same moment share one fdatasync.  A torn or damaged tail is
+ * dropped at open: nobody was told that it is there.  When the log has grown past what
+ * lives in it, it is written anew beside itself (temp file, fsync, rename, fsync of the
+ * folder).
+ *
+ * Any thread.  Bounds: JOURNAL_TEXT_MAX a text, JOURNAL_COUNT_MAX ids. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "sbx/error.h"
+
+enum {
+    JOURNAL_TEXT_MAX = 64 * 1024,
+    JOURNAL_COUNT_MAX = 4 * 1024 * 1024,
+    JOURNAL_SLACK = 8 * 1024 * 1024, /* bytes of log beyond twice its live part */
+};
+
+struct journal;
+
+struct journal_entry {
+    const char *id;
+    const char *text; /* no newline; NULL: take it out */
+};
+
+/* SBX_E_INTERNAL: the file cannot be used.  *dropped: bytes of a damaged tail. */
+MUST_USE enum sbx_code journal_open(const char *path, struct journal **out, size_t *dropped,
+                                    struct sbx_err *err);
+void journal_close(struct journal *j); /* NULL is allowed */
+
+/* Durable when this returns; all entries or none.  SBX_E_UNAVAILABLE: no room, or too many. */
+MUST_USE enum sbx_code journal_put(struct journal *j, const struct journal_entry *entries,
+                                   size_t count, struct sbx_err *err);
+
+/* Every id and its text; fn must not call the journal. */
+void journal_each(struct journal *j, void (*fn)(void *arg, const char *id, const char *text),
+                  void *arg);
+
+struct journal_stats {
+    size_t count;
+    uint64_t bytes, live_bytes, syncs, puts;
+};
+void journal_stats(struct journal *j, struct journal_stats *out);
+
+#endif
