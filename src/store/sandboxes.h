@@ -227,8 +227,8 @@ MUST_USE enum sbx_code store_sandbox_resume(struct store_conn *db, const struct 
  * its status is in `from`. SBX_E_CHANGING: it is not. */
 MUST_USE enum sbx_code store_sandbox_desire(struct store_conn *db, const char *sandbox_id,
                                             uint32_t from, enum sandbox_status desired,
-                                            enum sandbox_end_reason end_reason, const char *actor,
-                                            const char *request_id, struct sbx_err *err);
+                                            enum sandbox_end_reason end_reason,
+                                            struct sbx_err *err);
 /* Persistence facts without a change of status. SBX_E_CHANGING: another generation. */
 MUST_USE enum sbx_code store_sandbox_report(struct store_conn *db, const char *sandbox_id,
                                             int64_t generation,

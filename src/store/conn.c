@@ -1,0 +1,634 @@
+#include <assert.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/time.h"
+#include "store/conn.h"
+
+enum {
+    RETRY_AFTER_MS = 200, /* after a failed connect, calls fail at once for so long */
+    NAME_SIZE = 33,
+    CLIENT_GRACE_MS = 100, /* the server's own time-out speaks first */
+};
+
+struct store_conn {
+    PGconn *pg; /* NULL: not connected */
+    char *url;
+    char name[NAME_SIZE];
+    int64_t statement_timeout_ms;
+    int64_t connect_timeout_ms;
+    int64_t budget_until; /* monotonic ms, 0: none */
+    int64_t retry_at;     /* monotonic ms of the earliest next connect */
+    int64_t patience_ms;  /* of the next statement, 0: statement_timeout_ms */
+    bool prepared;        /* the statement table is prepared on pg */
+    bool in_tx;
+    bool broken;   /* inside a transaction: the connection was lost */
+    bool conflict; /* the last failure was one between transactions: a repeat may cure it */
+};
+
+const char STORE_SESSION_SQL[] =
+    "SELECT set_config('search_path', 'pg_catalog', false), set_config('TimeZone', 'UTC', false), "
+    "set_config('statement_timeout', $1, false), set_config('lock_timeout', $1, false), "
+    "set_config('idle_in_transaction_session_timeout', '60000', false), "
+    "set_config('client_connection_check_interval', '1000', false), "
+    "set_config('bytea_output', 'hex', false)";
+
+struct store_conn *store_conn_new(const struct store_config *cfg, const char *name)
+{
+    struct store_conn *db = mem_zalloc(sizeof(*db));
+
+    db->url = mem_strdup(cfg->url);
+    (void)str_copy(db->name, sizeof(db->name), name);
+    db->statement_timeout_ms =
+        cfg->statement_timeout_ms ? cfg->statement_timeout_ms : STORE_STATEMENT_TIMEOUT_MS;
+    db->connect_timeout_ms =
+        cfg->connect_timeout_ms ? cfg->connect_timeout_ms : STORE_CONNECT_TIMEOUT_MS;
+    return db;
+}
+
+static void conn_drop(struct store_conn *db)
+{
+    PQfinish(db->pg);
+    db->pg = NULL;
+    db->prepared = false;
+    if (db->in_tx)
+        db->broken = true;
+}
+
+void store_conn_close(struct store_conn *db)
+{
+    assert(!db->in_tx);
+    conn_drop(db);
+}
+
+void store_conn_free(struct store_conn *db)
+{
+    if (!db)
+        return;
+    assert(!db->in_tx);
+    PQfinish(db->pg);
+    secret_wipe(db->url, strlen(db->url));
+    free(db->url);
+    free(db);
+}
+
+void store_conn_budget(struct store_conn *db, int64_t ms)
+{
+    db->budget_until = ms ? time_mono_ms() + ms : 0;
+}
+
+void store_conn_patience(struct store_conn *db, int64_t ms)
+{
+    db->patience_ms = ms;
+}
+
+PGconn *store_connect_start(const char *url, const char *name)
+{
+    /* What stands after dbname wins over the URL; what stands before it is only a default. */
+    static const char *const KEYS[] = {
+        "target_session_attrs", "keepalives_idle",  "keepalives_interval",
+        "keepalives_count",     "tcp_user_timeout", "dbname",
+        "application_name",     "client_encoding",  NULL
+    };
+    const char *values[] = { "read-write", "5", "2", "2", "5000", url, name, "UTF8", NULL };
+
+    return PQconnectStartParams(KEYS, values, 1);
+}
+
+/* Waits until the socket is ready or the monotonic time `until`; false when that came first. */
+static bool wait_socket(PGconn *pg, short events, int64_t until)
+{
+    for (;;) {
+        struct pollfd fd = { .fd = PQsocket(pg), .events = events };
+        int64_t left = until - time_mono_ms();
+
+        if (fd.fd < 0 || left <= 0)
+            return false;
+        int n = poll(&fd, 1, (int)left);
+        if (n > 0)
+            return true;
+        if (n < 0 && errno != EINTR)
+            return false;
+    }
+}
+
+static bool finish_connect(PGconn *pg, int64_t until)
+{
+    PostgresPollingStatusType st = PGRES_POLLING_WRITING;
+
+    if (!pg || PQstatus(pg) == CONNECTION_BAD)
+        return false;
+    while (st != PGRES_POLLING_OK) {
+        if (st == PGRES_POLLING_FAILED ||
+            !wait_socket(pg, st == PGRES_POLLING_READING ? POLLIN : POLLOUT, until))
+            return false;
+        st = PQconnectPoll(pg);
+    }
+    return true;
+}
+
+static void ignore_notice(void *arg, const PGresult *res)
+{
+    (void)arg, (void)res;
+}
+
+/* --- what went wrong --------------------------------------------------- */
+
+static const struct {
+    const char *state; /* a prefix of SQLSTATE */
+    enum sbx_code code;
+    const char *says;
+} SQLSTATES[] = {
+    { "40001", SBX_E_CONFLICT, "serialization failure" },
+    { "40P01", SBX_E_CONFLICT, "deadlock" },
+    { "23505", SBX_E_CONFLICT, "it exists already" },
+    { "23503", SBX_E_NOT_FOUND, "what it refers to does not exist" },
+    { "42P10", SBX_E_IDEMPOTENCY_UNAVAILABLE, "a unique index is missing" },
+    { "08", SBX_E_UNAVAILABLE, "the database closed the connection" },
+    { "25006", SBX_E_UNAVAILABLE, "the database takes no writes now" },
+    { "53", SBX_E_UNAVAILABLE, "the database is out of resources" },
+    { "55P03", SBX_E_UNAVAILABLE, "a lock was not free in time" },
+    { "57014", SBX_E_UNAVAILABLE, "the database took too long" },
+    { "57", SBX_E_UNAVAILABLE, "the database is shutting down or starting" },
+    { "58", SBX_E_UNAVAILABLE, "the database met a system error" },
+};
+
+enum sbx_code store_raise(const PGresult *res, const char *what, struct sbx_err *err)
+{
+    const char *state = res ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
+    const char *constraint = res ? PQresultErrorField(res, PG_DIAG_CONSTRAINT_NAME) : NULL;
+
+    if (!state)
+        return err_set(err, SBX_E_UNAVAILABLE, "%s: the connection to the database was lost", what);
+    for (size_t i = 0; i < COUNT_OF(SQLSTATES); i++) {
+        if (strncmp(state, SQLSTATES[i].state, strlen(SQLSTATES[i].state)) == 0)
+            return err_set(err, SQLSTATES[i].code, "%s", SQLSTATES[i].says);
+    }
+    /* The server's own text may hold values; that of class 42 (names, syntax) does not. */
+    const char *text =
+        strncmp(state, "42", 2) == 0 ? PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    return err_set(err, SBX_E_INTERNAL, "%s: SQLSTATE %s %s", what, state,
+                   text         ? text
+                   : constraint ? constraint
+                                : "");
+}
+
+static enum sbx_code raise_in(struct store_conn *db, const PGresult *res, const char *what,
+                              struct sbx_err *err)
+{
+    const char *state = res ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
+
+    db->conflict = state && strncmp(state, "40", 2) == 0;
+    return store_raise(res, what, err);
+}
+
+/* --- sending and receiving with a deadline ------------------------------ */
+
+static int64_t statement_until(struct store_conn *db)
+{
+    int64_t ms = db->patience_ms ? db->patience_ms : db->statement_timeout_ms;
+    int64_t until = time_mono_ms() + ms + CLIENT_GRACE_MS;
+
+    db->patience_ms = 0;
+    return db->budget_until && db->budget_until < until ? db->budget_until : until;
+}
+
+/* The next result, NULL at the end of one statement's; false when time or connection is over. */
+static bool next_result(PGconn *pg, int64_t until, PGresult **out)
+{
+    for (;;) {
+        int rest = PQflush(pg);
+
+        if (rest < 0)
+            return false;
+        if (rest == 0 && !PQisBusy(pg)) {
+            *out = PQgetResult(pg);
+            return true;
+        }
+        if (!wait_socket(pg, (short)(POLLIN | (rest ? POLLOUT : 0)), until) || !PQconsumeInput(pg))
+            return false;
+    }
+}
+
+static enum sbx_code lost(struct store_conn *db, const char *what, struct sbx_err *err)
+{
+    bool late = db->pg && PQstatus(db->pg) == CONNECTION_OK;
+
+    conn_drop(db);
+    return err_set(err, SBX_E_UNAVAILABLE,
+                   late ? "%s: no answer from the database in time; outcome not known"
+                        : "%s: the connection to the database was lost; outcome not known",
+                   what);
+}
+
+/* Reads all results of what was sent; keeps the last one. */
+static enum sbx_code collect(struct store_conn *db, const char *what, int64_t until, PGresult **out,
+                             struct sbx_err *err)
+{
+    PGresult *last = NULL;
+
+    for (;;) {
+        PGresult *res = NULL;
+
+        if (!next_result(db->pg, until, &res)) {
+            PQclear(last);
+            return lost(db, what, err);
+        }
+        if (!res)
+            break;
+        PQclear(last);
+        last = res;
+        ExecStatusType st = PQresultStatus(res);
+        if (st == PGRES_COPY_IN || st == PGRES_COPY_OUT || st == PGRES_COPY_BOTH)
+            break; /* no statement of ours copies: treated as lost below */
+    }
+    ExecStatusType st = PQresultStatus(last);
+    if (st == PGRES_COMMAND_OK || st == PGRES_TUPLES_OK) {
+        *out = last;
+        return SBX_OK;
+    }
+    enum sbx_code code = raise_in(db, last, what, err);
+    PQclear(last);
+    if (PQstatus(db->pg) != CONNECTION_OK || st == PGRES_COPY_IN || st == PGRES_COPY_OUT ||
+        st == PGRES_COPY_BOTH)
+        conn_drop(db);
+    return code;
+}
+
+/* --- connecting and preparing ------------------------------------------- */
+
+static enum sbx_code open_session(struct store_conn *db, int64_t until, struct sbx_err *err)
+{
+    char ms[STORE_NUMBER_SIZE];
+    const char *values[] = { ms };
+    SCOPED_RESULT PGresult *res = NULL;
+
+    snprintf(ms, sizeof(ms), "%lld", (long long)db->statement_timeout_ms);
+    if (PQsetnonblocking(db->pg, 1) != 0 ||
+        !PQsendQueryParams(db->pg, STORE_SESSION_SQL, 1, NULL, values, NULL, NULL, 0))
+        return lost(db, "session", err);
+    return collect(db, "session", until, &res, err);
+}
+
+/* A server that went away while the connection was idle has left its farewell in the socket: better
+ * seen before a write is sent than after, when its outcome is not known. */
+static bool still_there(struct store_conn *db)
+{
+    enum { LOOKS = 4 };
+
+    for (int i = 0; db->pg && PQstatus(db->pg) == CONNECTION_OK && i < LOOKS; i++) {
+        struct pollfd fd = { .fd = PQsocket(db->pg), .events = POLLIN };
+
+        if (poll(&fd, 1, 0) <= 0)
+            return true;
+        if (!PQconsumeInput(db->pg))
+            return false;
+        (void)PQisBusy(db->pg); /* parses what came */
+    }
+    return db->pg && PQstatus(db->pg) == CONNECTION_OK;
+}
+
+enum sbx_code store_conn_connect(struct store_conn *db, struct sbx_err *err)
+{
+    int64_t now = time_mono_ms();
+    int64_t until = now + db->connect_timeout_ms;
+
+    if (still_there(db))
+        return SBX_OK;
+    if (db->in_tx) {
+        db->broken = true;
+        return err_set(err, SBX_E_UNAVAILABLE, "the connection to the database was lost");
+    }
+    conn_drop(db);
+    if (now < db->retry_at)
+        return err_set(err, SBX_E_UNAVAILABLE, "the database is not reachable");
+    if (db->budget_until && db->budget_until < until)
+        until = db->budget_until;
+    db->pg = store_connect_start(db->url, db->name);
+    if (db->pg)
+        PQsetNoticeReceiver(db->pg, ignore_notice, NULL);
+    if (!finish_connect(db->pg, until)) {
+        conn_drop(db);
+        db->retry_at = time_mono_ms() + RETRY_AFTER_MS;
+        return err_set(err, SBX_E_UNAVAILABLE, "the database is not reachable");
+    }
+    enum sbx_code code = open_session(db, until, err);
+    if (code != SBX_OK)
+        db->retry_at = time_mono_ms() + RETRY_AFTER_MS;
+    return code;
+}
+
+static bool send_all_prepares(PGconn *pg, size_t *sent)
+{
+    for (size_t t = 0; STORE_STATEMENTS[t].rows; t++) {
+        for (size_t i = 0; i < *STORE_STATEMENTS[t].count; i++) {
+            const struct store_stmt *s = &STORE_STATEMENTS[t].rows[i];
+
+            if (!PQsendPrepare(pg, s->name, s->sql, 0, NULL))
+                return false;
+            (*sent)++;
+        }
+    }
+    return PQpipelineSync(pg) == 1;
+}
+
+/* Reads `count` statements' results and the sync behind them. The first failure is the error. */
+static enum sbx_code collect_pipeline(struct store_conn *db, const char *what, size_t count,
+                                      int64_t until, PGresult **out, struct sbx_err *err)
+{
+    enum sbx_code code = SBX_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        PGresult *res = NULL, *end = NULL;
+
+        if (!next_result(db->pg, until, &res) || !res)
+            return lost(db, what, err);
+        ExecStatusType st = PQresultStatus(res);
+        if (st == PGRES_COMMAND_OK || st == PGRES_TUPLES_OK) {
+            if (out)
+                out[i] = STEAL(res);
+        } else if (code == SBX_OK && st != PGRES_PIPELINE_ABORTED) {
+            code = raise_in(db, res, what, err);
+        }
+        PQclear(res);
+        if (!next_result(db->pg, until, &end) || end) {
+            PQclear(end);
+            return lost(db, what, err);
+        }
+    }
+    PGresult *sync = NULL;
+    if (!next_result(db->pg, until, &sync))
+        return lost(db, what, err);
+    ExecStatusType st = PQresultStatus(sync);
+    /* A failure of the commit itself comes in the place of the sync's answer. */
+    if (st != PGRES_PIPELINE_SYNC) {
+        if (code == SBX_OK)
+            code = raise_in(db, sync, what, err);
+        PQclear(sync);
+        conn_drop(db);
+        return code;
+    }
+    PQclear(sync);
+    return code;
+}
+
+static enum sbx_code prepare(struct store_conn *db, struct sbx_err *err)
+{
+    int64_t until = statement_until(db);
+    size_t sent = 0;
+
+    if (PQenterPipelineMode(db->pg) != 1 || !send_all_prepares(db->pg, &sent))
+        return lost(db, "prepare", err);
+    enum sbx_code code = collect_pipeline(db, "prepare", sent, until, NULL, err);
+    if (code == SBX_OK && PQexitPipelineMode(db->pg) != 1)
+        return lost(db, "prepare", err);
+    if (code != SBX_OK) {
+        conn_drop(db);
+        return code;
+    }
+    db->prepared = true;
+    return SBX_OK;
+}
+
+static enum sbx_code ready(struct store_conn *db, struct sbx_err *err)
+{
+    enum sbx_code code = store_conn_connect(db, err);
+
+    if (code == SBX_OK && !db->prepared) {
+        int64_t patience = db->patience_ms;
+
+        code = prepare(db, err);
+        db->patience_ms = patience;
+    }
+    return code;
+}
+
+/* --- running ----------------------------------------------------------- */
+
+static enum sbx_code run_prepared(struct store_conn *db, const struct store_stmt *stmt,
+                                  const struct store_args *q, PGresult **out, bool *sent,
+                                  struct sbx_err *err)
+{
+    enum sbx_code code = ready(db, err);
+
+    *sent = false;
+    if (code != SBX_OK)
+        return code;
+    int64_t until = statement_until(db);
+    *sent = true;
+    if (!PQsendQueryPrepared(db->pg, stmt->name, q->count, q->values, q->lengths, q->formats, 0))
+        return lost(db, stmt->name, err);
+    return collect(db, stmt->name, until, out, err);
+}
+
+/* What deserves another try of one statement outside a transaction. */
+static bool again(struct store_conn *db, const struct store_stmt *stmt, enum sbx_code code,
+                  bool sent, int tries)
+{
+    if (db->in_tx || tries >= STORE_TRIES)
+        return false;
+    if (db->budget_until && time_mono_ms() >= db->budget_until)
+        return false;
+    if (code == SBX_E_CONFLICT)
+        return db->conflict;
+    /* The connection was found dead: once more on a new one, when that does no harm. */
+    return code == SBX_E_UNAVAILABLE && !db->pg && sent && stmt->repeatable && tries == 1;
+}
+
+enum sbx_code store_run(struct store_conn *db, const struct store_stmt *stmt,
+                        const struct store_args *args, PGresult **out, struct sbx_err *err)
+{
+    static const struct store_args NONE;
+    const struct store_args *q = args ? args : &NONE;
+
+    assert(q->count == stmt->args);
+    for (int tries = 1;; tries++) {
+        bool sent;
+        enum sbx_code code = run_prepared(db, stmt, q, out, &sent, err);
+
+        if (code == SBX_OK || !again(db, stmt, code, sent, tries))
+            return code;
+    }
+}
+
+enum sbx_code store_run_one(struct store_conn *db, const struct store_stmt *stmt,
+                            const struct store_args *args, const char *what, PGresult **out,
+                            struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    enum sbx_code code = store_run(db, stmt, args, &res, err);
+
+    if (code != SBX_OK)
+        return code;
+    assert(PQntuples(res) <= 1);
+    if (PQntuples(res) == 0)
+        return err_set(err, SBX_E_NOT_FOUND, "%s not found", what);
+    *out = STEAL(res);
+    return SBX_OK;
+}
+
+enum sbx_code store_page(struct store_conn *db, const struct store_stmt *stmt,
+                         struct store_args *args, const char *after, int limit, PGresult **out,
+                         size_t *count, bool *more, struct sbx_err *err)
+{
+    PGresult *res = NULL;
+
+    if (limit < 1)
+        limit = 1;
+    if (limit > STORE_LIST_MAX)
+        limit = STORE_LIST_MAX;
+    store_arg_text(args, after);
+    store_arg_int(args, limit + 1);
+    enum sbx_code code = store_run(db, stmt, args, &res, err);
+    if (code != SBX_OK)
+        return code;
+    int rows = PQntuples(res);
+    *more = rows > limit;
+    *count = (size_t)(rows > limit ? limit : rows);
+    *out = res;
+    return SBX_OK;
+}
+
+static enum sbx_code many_once(struct store_conn *db, const struct store_stmt *stmt,
+                               const struct store_args *args, size_t count, PGresult **out,
+                               struct sbx_err *err)
+{
+    enum sbx_code code = ready(db, err);
+
+    if (code != SBX_OK)
+        return code;
+    int64_t until = statement_until(db);
+    if (PQenterPipelineMode(db->pg) != 1)
+        return lost(db, stmt->name, err);
+    for (size_t i = 0; i < count; i++) {
+        const struct store_args *q = &args[i];
+
+        assert(q->count == stmt->args);
+        if (!PQsendQueryPrepared(db->pg, stmt->name, q->count, q->values, q->lengths, q->formats,
+                                 0))
+            return lost(db, stmt->name, err);
+    }
+    if (PQpipelineSync(db->pg) != 1)
+        return lost(db, stmt->name, err);
+    code = collect_pipeline(db, stmt->name, count, until, out, err);
+    if (db->pg && PQexitPipelineMode(db->pg) != 1)
+        conn_drop(db);
+    return code;
+}
+
+enum sbx_code store_run_many(struct store_conn *db, const struct store_stmt *stmt,
+                             const struct store_args *args, size_t count, PGresult **out,
+                             struct sbx_err *err)
+{
+    assert(count <= STORE_BATCH_MAX);
+    for (int tries = 1;; tries++) {
+        memset(out, 0, count * sizeof(out[0]));
+        enum sbx_code code = many_once(db, stmt, args, count, out, err);
+
+        if (code == SBX_OK)
+            return code;
+        for (size_t i = 0; i < count; i++)
+            PQclear(out[i]);
+        if (code != SBX_E_CONFLICT || db->in_tx || !db->conflict || tries >= STORE_TRIES)
+            return code;
+    }
+}
+
+enum sbx_code store_run_text(struct store_conn *db, const char *sql, PGresult **out,
+                             struct sbx_err *err)
+{
+    enum sbx_code code = store_conn_connect(db, err);
+
+    if (code != SBX_OK)
+        return code;
+    int64_t until = statement_until(db);
+    if (!PQsendQuery(db->pg, sql))
+        return lost(db, "statement", err);
+    return collect(db, "statement", until, out, err);
+}
+
+enum sbx_code store_run_once(struct store_conn *db, const char *sql, const struct store_args *q,
+                             PGresult **out, struct sbx_err *err)
+{
+    enum sbx_code code = store_conn_connect(db, err);
+
+    if (code != SBX_OK)
+        return code;
+    int64_t until = statement_until(db);
+    if (!PQsendQueryParams(db->pg, sql, q->count, NULL, q->values, q->lengths, q->formats, 0))
+        return lost(db, "statement", err);
+    return collect(db, "statement", until, out, err);
+}
+
+enum sbx_code store_conn_check(struct store_conn *db, int64_t *now_ms, struct sbx_err *err)
+{
+    static const struct store_args NONE;
+    SCOPED_RESULT PGresult *res = NULL;
+    SCOPED_ARENA struct arena *a = arena_new();
+    enum sbx_code code =
+        store_run_once(db, "SELECT " STORE_MS("clock_timestamp()"), &NONE, &res, err);
+
+    if (code != SBX_OK)
+        return code;
+    struct store_row r = { .res = res, .a = a };
+    *now_ms = store_row_int(&r);
+    return SBX_OK;
+}
+
+/* --- transactions ------------------------------------------------------- */
+
+static enum sbx_code tx_step(struct store_conn *db, const char *sql, struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+
+    return store_run_text(db, sql, &res, err);
+}
+
+static enum sbx_code tx_once(struct store_conn *db,
+                             enum sbx_code (*fn)(struct store_conn *, void *, struct sbx_err *),
+                             void *arg, struct sbx_err *err)
+{
+    struct sbx_err ignored = { 0 };
+    enum sbx_code code = ready(db, err);
+
+    if (code == SBX_OK)
+        code = tx_step(db, "BEGIN", err);
+    if (code != SBX_OK)
+        return code;
+    db->in_tx = true;
+    db->broken = false;
+    code = fn(db, arg, err);
+    if (db->broken) {
+        /* Nothing was committed: COMMIT was never sent. */
+        db->in_tx = false;
+        return err_set(err, SBX_E_UNAVAILABLE,
+                       "the connection to the database was lost; nothing was changed");
+    }
+    if (code == SBX_OK)
+        code = tx_step(db, "COMMIT", err);
+    else if (tx_step(db, "ROLLBACK", &ignored) != SBX_OK)
+        conn_drop(db);
+    db->in_tx = false;
+    return code;
+}
+
+enum sbx_code store_tx(struct store_conn *db,
+                       enum sbx_code (*fn)(struct store_conn *, void *, struct sbx_err *),
+                       void *arg, struct sbx_err *err)
+{
+    assert(!db->in_tx);
+    for (int tries = 1;; tries++) {
+        enum sbx_code code = tx_once(db, fn, arg, err);
+
+        if (code != SBX_E_CONFLICT || !db->conflict || tries >= STORE_TRIES)
+            return code;
+        /* Apart from the other party, for up to 2, 4, 8, 16 ms. */
+        (void)poll(NULL, 0, (int)(random_u64() % (UINT64_C(1) << tries)));
+    }
+}

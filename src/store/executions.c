@@ -1,0 +1,200 @@
+#include "store/executions.h"
+
+#include "store/db.h"
+
+#define EXECUTION_COLUMNS                                                                          \
+    "e.execution_id, e.sandbox_id, e.account_id, e.instance, e.request_id, e.actor, "              \
+    "e.generation, " STORE_MS("e.started_at") ", " STORE_MS("e.deadline_at")
+#define FLIP_EVENT                                                                                 \
+    "INSERT INTO sandboxd.sandbox_events (sandbox_id, slot, generation, from_status, to_status, "  \
+    "cause, actor, request_id) "
+#define FLIP_RING                                                                                  \
+    " ON CONFLICT (sandbox_id, slot) DO UPDATE SET at = excluded.at, "                             \
+    "generation = excluded.generation, from_status = excluded.from_status, "                       \
+    "to_status = excluded.to_status, cause = excluded.cause, actor = excluded.actor, "             \
+    "request_id = excluded.request_id, reason = excluded.reason"
+
+enum { EXECUTION_BEGIN, EXECUTION_END, EXECUTION_CLAIM_STALE, EXECUTION_LIST };
+
+const struct store_stmt STORE_STMT_EXECUTIONS[] = {
+    /* Neither begin nor end touches next_action_at: see sandboxes.h, "Due rows". */
+    [EXECUTION_BEGIN] = { "execution_begin",
+                          "WITH s AS (UPDATE sandboxd.sandboxes s SET status = 'BUSY', "
+                          "previous_status = s.status, running = s.running + 1, "
+                          "generation = s.generation + CASE WHEN s.status = 'READY' THEN 1 ELSE 0 "
+                          "END, "
+                          "status_reason = CASE WHEN s.status = 'READY' THEN NULL ELSE "
+                          "s.status_reason END, "
+                          "status_since = CASE WHEN s.status = 'READY' THEN now() ELSE "
+                          "s.status_since END, "
+                          "last_active_at = now(), updated_at = now() "
+                          "WHERE s.sandbox_id = $2 AND s.account_id = $3 AND s.status IN ('READY', "
+                          "'BUSY') "
+                          "AND NOT s.personal RETURNING s.*), "
+                          "e AS (INSERT INTO sandboxd.executions (execution_id, sandbox_id, "
+                          "account_id, instance, "
+                          "actor, request_id, generation, deadline_at) "
+                          "SELECT $1, s.sandbox_id, s.account_id, $4, $5, $6, s.generation, "
+                          "now() + sandboxd.span($7::bigint) FROM s), "
+                          "ev AS (" FLIP_EVENT
+                          "SELECT s.sandbox_id, 192 + s.generation % 64, s.generation, "
+                          "'READY', 'BUSY', 'execute', $5, $6 FROM s WHERE s.previous_status = "
+                          "'READY'" FLIP_RING ") SELECT " STORE_SANDBOX_COLUMNS " FROM s",
+                          7, false },
+    [EXECUTION_END] = { "execution_end",
+                        "WITH e AS (DELETE FROM sandboxd.executions e WHERE e.execution_id = $1 "
+                        "RETURNING e.sandbox_id, e.actor, e.request_id), "
+                        "s AS (UPDATE sandboxd.sandboxes s SET running = s.running - 1, "
+                        "status = CASE WHEN s.status = 'BUSY' AND s.running = 1 THEN 'READY' ELSE "
+                        "s.status END, "
+                        "previous_status = CASE WHEN s.status = 'BUSY' AND s.running = 1 THEN "
+                        "'BUSY' "
+                        "ELSE s.previous_status END, "
+                        "generation = s.generation + CASE WHEN s.status = 'BUSY' AND s.running = 1 "
+                        "THEN 1 "
+                        "ELSE 0 END, "
+                        "status_since = CASE WHEN s.status = 'BUSY' AND s.running = 1 THEN now() "
+                        "ELSE s.status_since END, "
+                        "last_active_at = CASE WHEN s.status = 'BUSY' THEN now() ELSE "
+                        "s.last_active_at END, "
+                        "updated_at = now() FROM e WHERE s.sandbox_id = e.sandbox_id "
+                        "RETURNING s.sandbox_id, s.generation, s.status, e.actor, e.request_id), "
+                        "ev AS (" FLIP_EVENT
+                        "SELECT s.sandbox_id, 192 + s.generation % 64, s.generation, "
+                        "'BUSY', 'READY', 'execution ended', s.actor, s.request_id FROM s "
+                        "WHERE s.status = 'READY'" FLIP_RING ") SELECT count(*) FROM e",
+                        1, true },
+    [EXECUTION_CLAIM_STALE] = { "execution_claim_stale",
+                                "UPDATE sandboxd.executions e SET instance = $1, "
+                                "deadline_at = greatest(e.deadline_at, now()) "
+                                "WHERE e.execution_id = ANY(ARRAY("
+                                "SELECT d.execution_id FROM sandboxd.executions d "
+                                "WHERE d.deadline_at < now() - sandboxd.span($3::bigint) OR "
+                                "(d.instance <> $1 "
+                                "AND NOT EXISTS (SELECT FROM sandboxd.instances i WHERE i.instance "
+                                "= d.instance "
+                                "AND i.beat_at >= now() - sandboxd.span($2::bigint))) "
+                                "ORDER BY d.deadline_at LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) "
+                                "RETURNING " EXECUTION_COLUMNS,
+                                4, true },
+    [EXECUTION_LIST] = { "execution_list",
+                         "SELECT " EXECUTION_COLUMNS " FROM sandboxd.executions e "
+                         "WHERE e.sandbox_id = $1 ORDER BY e.started_at LIMIT $2",
+                         2, true },
+};
+const size_t STORE_STMT_EXECUTIONS_COUNT = COUNT_OF(STORE_STMT_EXECUTIONS);
+
+static const struct store_stmt *const S = STORE_STMT_EXECUTIONS;
+
+/* Why a command was not let in, by what the row says a moment later. */
+static enum sbx_code refused(const struct store_sandbox *s, struct sbx_err *err)
+{
+    if (s->personal)
+        return err_set(err, SBX_E_PERSONAL_RUNTIME,
+                       "Personal-authentication runtimes take no commands through this API");
+    if (sandbox_status_in(s->status,
+                          SANDBOX_BIT(SANDBOX_SUSPENDED) | SANDBOX_BIT(SANDBOX_SUSPENDING)))
+        return err_set(err, SBX_E_SANDBOX_SUSPENDED,
+                       "The sandbox is suspended and must be resumed first");
+    if (sandbox_status_in(s->status, SANDBOX_BIT(SANDBOX_FAILED) |
+                                         SANDBOX_BIT(SANDBOX_TERMINATING) | SANDBOX_SET_ENDED))
+        return err_set(err, SBX_E_SANDBOX_NOT_FOUND, "The sandbox does not exist in the runtime");
+    /* READY or BUSY means that it became so in between: the caller may try again. */
+    return err_set(err, SBX_E_SANDBOX_NOT_READY, "The sandbox is not ready to accept work yet");
+}
+
+enum sbx_code store_execution_begin(struct store_conn *db, const struct store_execution_new *in,
+                                    struct arena *a, struct store_sandbox *out, struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, in->execution_id);
+    store_arg_text(&q, in->sandbox_id);
+    store_arg_text(&q, in->account_id);
+    store_arg_text(&q, in->instance);
+    store_arg_text(&q, in->actor);
+    store_arg_text(&q, in->request_id);
+    store_arg_int(&q, in->timeout_ms);
+    enum sbx_code code = store_run_one(db, &S[EXECUTION_BEGIN], &q, "sandbox", &res, err);
+    if (code == SBX_E_NOT_FOUND) {
+        struct store_sandbox now;
+
+        code = store_sandbox_get(db, in->account_id, in->sandbox_id, a, &now, err);
+        return code == SBX_OK ? refused(&now, err) : code;
+    }
+    if (code != SBX_OK)
+        return code;
+    struct store_row r = { .res = res, .a = a };
+    store_sandbox_row(&r, out);
+    return SBX_OK;
+}
+
+enum sbx_code store_execution_end(struct store_conn *db, const char *execution_id, bool *was_there,
+                                  struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, execution_id);
+    enum sbx_code code = store_run_one(db, &S[EXECUTION_END], &q, "count", &res, err);
+    if (code != SBX_OK)
+        return code;
+    struct store_row r = { .res = res };
+    int64_t count = store_row_int(&r);
+    if (was_there)
+        *was_there = count == 1;
+    return SBX_OK;
+}
+
+static void execution_rows(const PGresult *res, struct arena *a, struct store_executions *out)
+{
+    out->count = (size_t)PQntuples(res);
+    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
+    for (size_t i = 0; i < out->count; i++) {
+        struct store_row r = { .res = res, .a = a, .row = (int)i };
+        struct store_execution *e = &out->rows[i];
+
+        e->execution_id = store_row_text(&r);
+        e->sandbox_id = store_row_text(&r);
+        e->account_id = store_row_text(&r);
+        e->instance = store_row_text(&r);
+        e->request_id = store_row_text(&r);
+        e->actor = store_row_text(&r);
+        e->generation = store_row_int(&r);
+        e->started_at_ms = store_row_int(&r);
+        e->deadline_at_ms = store_row_int(&r);
+    }
+}
+
+enum sbx_code store_execution_claim_stale(struct store_conn *db, const char *instance,
+                                          int64_t stale_ms, int64_t grace_ms, int limit,
+                                          struct arena *a, struct store_executions *out,
+                                          struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, instance);
+    store_arg_int(&q, stale_ms);
+    store_arg_int(&q, grace_ms);
+    store_arg_int(&q, limit < STORE_LIST_MAX ? limit : STORE_LIST_MAX);
+    enum sbx_code code = store_run(db, &S[EXECUTION_CLAIM_STALE], &q, &res, err);
+    if (code == SBX_OK)
+        execution_rows(res, a, out);
+    return code;
+}
+
+enum sbx_code store_execution_list(struct store_conn *db, const char *sandbox_id, struct arena *a,
+                                   struct store_executions *out, struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, sandbox_id);
+    store_arg_int(&q, STORE_LIST_MAX);
+    enum sbx_code code = store_run(db, &S[EXECUTION_LIST], &q, &res, err);
+    if (code == SBX_OK)
+        execution_rows(res, a, out);
+    return code;
+}

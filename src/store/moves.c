@@ -1,0 +1,300 @@
+#include <assert.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "store/db.h"
+#include "store/sandboxes.h"
+
+/* A ring of 192 for lifecycle moves, one of 64 for flips between READY and BUSY: a busy sandbox
+ * does not push its own start out of its history. */
+#define EVENT_RING                                                                                 \
+    " ON CONFLICT (sandbox_id, slot) DO UPDATE SET at = excluded.at, "                             \
+    "generation = excluded.generation, from_status = excluded.from_status, "                       \
+    "to_status = excluded.to_status, cause = excluded.cause, actor = excluded.actor, "             \
+    "request_id = excluded.request_id, reason = excluded.reason"
+
+/* The status a move lands on: of READY and BUSY the one that the running executions say. */
+#define LANDS                                                                                      \
+    "CASE WHEN $4::text IN ('READY', 'BUSY') THEN CASE WHEN s.running > 0 THEN 'BUSY' "            \
+    "ELSE 'READY' END ELSE $4::text END"
+#define BECOMES(status) "$4::text = '" status "'"
+#define UP              "$4::text IN ('READY', 'BUSY')"
+/* READY after a start or a resume is activity; back from a pause that failed is not. */
+#define COMES_UP UP " AND s.status IN ('STARTING', 'ALLOCATING', 'RESUMING')"
+
+enum { MOVE, DESIRE, REPORT };
+
+const struct store_stmt STORE_STMT_MOVES[] = {
+    /* $1 id, $2 generation, $3 from, $4 to, $5 guard, $6 desired op, $7 desired, $8 reason,
+     * $9 fault, $10 end reason, $11 compute op, $12 next, $13 next in ms, $14 deadline in ms,
+     * $15 lease owner, $16 lease ms, $17 operation, $18 warm, $19 claimed, $20 persistence given,
+     * $21 mount path, $22 snapshot at, $23 snapshot bytes, $24 snapshot error, $25 restore failed,
+     * $26 pause given, $27 exclude, $28 max mb, $29 force, $30 cause, $31 actor, $32 request */
+    [MOVE] = { "sandbox_move",
+               "WITH moved AS (UPDATE sandboxd.sandboxes s SET status = " LANDS ", "
+               "previous_status = s.status, generation = s.generation + 1, "
+               "desired_status = CASE $6::integer WHEN 0 THEN s.desired_status WHEN 1 THEN "
+               "$7::text END, "
+               "status_reason = $8, error_code = coalesce($9::text, s.error_code), "
+               "termination_reason = coalesce(s.termination_reason, $10::text), "
+               "holds_compute = CASE WHEN $4::text IN ('SUSPENDED', 'TERMINATED') THEN false "
+               "WHEN $11::integer = 1 THEN true WHEN $11::integer = 2 THEN false "
+               "ELSE s.holds_compute END, "
+               "operation_id = $17, move_count = s.move_count + 1, "
+               "is_warm = s.is_warm OR $18::boolean, "
+               "mount_path = CASE WHEN $20::boolean THEN $21 ELSE s.mount_path END, "
+               "last_snapshot_at = CASE WHEN $20::boolean "
+               "THEN to_timestamp($22::bigint / 1000.0) ELSE s.last_snapshot_at END, "
+               "last_snapshot_bytes = CASE WHEN $20::boolean THEN $23::bigint "
+               "ELSE s.last_snapshot_bytes END, "
+               "last_snapshot_error = CASE WHEN $20::boolean THEN $24 ELSE s.last_snapshot_error "
+               "END, "
+               "restore_failed = CASE WHEN $20::boolean THEN $25::boolean ELSE s.restore_failed "
+               "END, "
+               "pause_exclude = CASE WHEN $26::boolean THEN $27::jsonb ELSE s.pause_exclude END, "
+               "pause_max_mb = CASE WHEN $26::boolean THEN $28::integer ELSE s.pause_max_mb END, "
+               "pause_force = CASE WHEN $26::boolean THEN $29::boolean ELSE s.pause_force END, "
+               "updated_at = now(), status_since = now(), attempt = 0, last_error = NULL, "
+               "claimed_at = CASE WHEN $19::boolean THEN coalesce(s.claimed_at, now()) "
+               "ELSE s.claimed_at END, "
+               "ready_at = CASE WHEN " UP " THEN coalesce(s.ready_at, now()) ELSE s.ready_at END, "
+               "resumed_at = CASE WHEN " UP " AND s.status = 'RESUMING' THEN now() "
+               "ELSE s.resumed_at END, "
+               "last_active_at = CASE WHEN " COMES_UP " THEN now() ELSE s.last_active_at END, "
+               "suspended_at = CASE WHEN " BECOMES(
+                   "SUSPENDED") " THEN now() ELSE s.suspended_at END, "
+                                "failed_at = CASE WHEN " BECOMES(
+                                    "FAILED") " THEN now() ELSE s.failed_at END, "
+                                              "terminated_at = CASE WHEN " BECOMES(
+                                                  "TERMINATED") " THEN now() "
+                                                                "ELSE s.terminated_at END, "
+                                                                "deadline_at = CASE WHEN "
+                                                                "$14::bigint > 0 THEN now() + "
+                                                                "sandboxd.span($14::bigint) END, "
+                                                                "lease_owner = $15, "
+                                                                "lease_until = CASE WHEN $15::text "
+                                                                "IS NOT NULL THEN now() + "
+                                                                "sandboxd.span($16::bigint) "
+                                                                "END, "
+                                                                "next_action_at = CASE WHEN "
+                                                                "$15::text IS NOT NULL "
+                                                                "THEN now() + "
+                                                                "sandboxd.span($16::bigint) "
+                                                                "ELSE "
+                                                                "sandboxd.next_action($12::integer,"
+                                                                " $13::bigint, "
+                                                                "sandboxd.due_at(" LANDS ", "
+                                                                "s.personal, CASE WHEN " COMES_UP
+                                                                " THEN now() ELSE s.last_active_at "
+                                                                "END, "
+                                                                "s.idle_timeout_s, s.expires_at, "
+                                                                "now(), s.suspended_retention_s, "
+                                                                "CASE WHEN $14::bigint > 0 THEN "
+                                                                "now() + "
+                                                                "sandboxd.span($14::bigint) END)) "
+                                                                "END "
+                                                                "WHERE s.sandbox_id = $1 AND "
+                                                                "s.generation = $2 AND s.status = "
+                                                                "ANY($3::text[]) "
+                                                                "AND CASE $5::integer WHEN 0 THEN "
+                                                                "true "
+                                                                "WHEN 1 THEN s.running = 0 AND NOT "
+                                                                "s.personal "
+                                                                "AND s.last_active_at + "
+                                                                "s.idle_timeout_s * interval '1 "
+                                                                "second' <= now() "
+                                                                "WHEN 2 THEN s.expires_at <= now() "
+                                                                "WHEN 3 THEN s.suspended_at + "
+                                                                "s.suspended_retention_s * "
+                                                                "interval '1 second' <= now() "
+                                                                "WHEN 4 THEN s.deadline_at <= "
+                                                                "now() END "
+                                                                "RETURNING s.*), "
+                                                                "event AS (INSERT INTO "
+                                                                "sandboxd.sandbox_events "
+                                                                "(sandbox_id, slot, generation, "
+                                                                "from_status, to_status, cause, "
+                                                                "actor, request_id, reason) "
+                                                                "SELECT m.sandbox_id, "
+                                                                "(m.move_count - 1) % 192, "
+                                                                "m.generation, m.previous_status, "
+                                                                "m.status, $30, $31, $32, "
+                                                                "m.status_reason FROM moved "
+                                                                "m" EVENT_RING ") "
+                                                                "SELECT " STORE_SANDBOX_COLUMNS
+                                                                " FROM moved s",
+               32, false },
+    [DESIRE] = { "sandbox_desire",
+                 "UPDATE sandboxd.sandboxes s SET desired_status = $3, "
+                 "termination_reason = coalesce(s.termination_reason, $4::text), "
+                 "updated_at = now(), next_action_at = CASE WHEN s.lease_until > now() "
+                 "THEN s.next_action_at ELSE now() END "
+                 "WHERE s.sandbox_id = $1 AND s.status = ANY($2::text[]) RETURNING s.sandbox_id",
+                 4, true },
+    [REPORT] = { "sandbox_report",
+                 "UPDATE sandboxd.sandboxes s SET mount_path = $3, "
+                 "last_snapshot_at = to_timestamp($4::bigint / 1000.0), "
+                 "last_snapshot_bytes = $5, last_snapshot_error = $6, restore_failed = $7, "
+                 "updated_at = now() WHERE s.sandbox_id = $1 AND s.generation = $2 "
+                 "RETURNING s.sandbox_id",
+                 7, true },
+};
+const size_t STORE_STMT_MOVES_COUNT = COUNT_OF(STORE_STMT_MOVES);
+
+static const struct store_stmt *const S = STORE_STMT_MOVES;
+
+static void persistence_args(struct store_args *q, const struct store_persistence *p)
+{
+    static const struct store_persistence NONE;
+
+    if (!p)
+        p = &NONE;
+    store_arg_text(q, p->mount_path);
+    store_arg_null_int(q, p->last_snapshot_at_ms);
+    store_arg_null_int(q, p->last_snapshot_at_ms ? p->last_snapshot_bytes : 0);
+    store_arg_text(q, p->last_snapshot_error);
+    store_arg_bool(q, p->restore_failed);
+}
+
+static void move_args(struct store_args *q, const struct store_move *m)
+{
+    static const struct store_pause NO_PAUSE;
+    const struct store_pause *pause = m->pause ? m->pause : &NO_PAUSE;
+
+    assert(m->to != SANDBOX_STATUS_NONE && m->cause && m->actor);
+    store_arg_text(q, m->sandbox_id);
+    store_arg_int(q, m->generation);
+    store_arg_statuses(q, m->from);
+    store_arg_text(q, sandbox_status_name(m->to));
+    store_arg_int(q, m->guard);
+    store_arg_int(q, m->desired_op);
+    store_arg_text(q, m->desired_op == STORE_SET ? sandbox_status_name(m->desired) : NULL);
+    store_arg_text(q, m->status_reason);
+    store_arg_text(q, m->fault ? sandbox_fault_name(m->fault) : NULL);
+    store_arg_text(q, m->end_reason ? sandbox_end_reason_name(m->end_reason) : NULL);
+    store_arg_int(q, m->compute);
+    store_arg_int(q, m->to == SANDBOX_TERMINATED   ? (int)STORE_NEXT_NEVER
+                     : m->next == STORE_NEXT_IN    ? 1
+                     : m->next == STORE_NEXT_NEVER ? 2
+                                                   : 0);
+    store_arg_int(q, m->next_in_ms);
+    store_arg_int(q, m->deadline_in_ms);
+    store_arg_text(q, m->lease_owner);
+    store_arg_int(q, m->lease_ms);
+    store_arg_text(q, m->operation_id);
+    store_arg_bool(q, m->set_warm);
+    store_arg_bool(q, m->set_claimed);
+    store_arg_bool(q, m->persistence != NULL);
+    persistence_args(q, m->persistence);
+    store_arg_bool(q, m->pause != NULL);
+    store_arg_text(q, pause->exclude);
+    store_arg_int(q, pause->max_mb);
+    store_arg_bool(q, pause->force);
+    store_arg_text(q, m->cause);
+    store_arg_text(q, m->actor);
+    store_arg_text(q, m->request_id);
+}
+
+static enum sbx_code changing(struct sbx_err *err)
+{
+    return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
+}
+
+enum sbx_code store_sandbox_move(struct store_conn *db, const struct store_move *move,
+                                 struct arena *a, struct store_sandbox *out, struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    move_args(&q, move);
+    enum sbx_code code = store_run_one(db, &S[MOVE], &q, "move", &res, err);
+    if (code == SBX_E_NOT_FOUND)
+        return changing(err);
+    if (code == SBX_OK && out) {
+        struct store_row r = { .res = res, .a = a };
+        store_sandbox_row(&r, out);
+    }
+    return code;
+}
+
+enum sbx_code store_sandbox_moves(struct store_conn *db, const struct store_move *moves,
+                                  size_t count, bool *moved, struct arena *a,
+                                  struct store_sandbox *out, struct sbx_err *err)
+{
+    PGresult *results[STORE_BATCH_MAX];
+    SCOPED_ARENA struct arena *scratch = arena_new();
+    struct store_args *q = arena_zalloc(scratch, count * sizeof(*q));
+
+    assert(count <= STORE_BATCH_MAX);
+    if (count == 0)
+        return SBX_OK;
+    for (size_t i = 0; i < count; i++)
+        move_args(&q[i], &moves[i]);
+    enum sbx_code code = store_run_many(db, &S[MOVE], q, count, results, err);
+    if (code != SBX_OK)
+        return code;
+    for (size_t i = 0; i < count; i++) {
+        moved[i] = PQntuples(results[i]) == 1;
+        if (moved[i] && out) {
+            struct store_row r = { .res = results[i], .a = a };
+            store_sandbox_row(&r, &out[i]);
+        }
+        PQclear(results[i]);
+    }
+    return SBX_OK;
+}
+
+struct chain {
+    const struct store_move *moves;
+    size_t count;
+    struct arena *a;
+    struct store_sandbox *last;
+};
+
+static enum sbx_code chain_tx(struct store_conn *db, void *arg, struct sbx_err *err)
+{
+    struct chain *c = arg;
+    enum sbx_code code = SBX_OK;
+
+    for (size_t i = 0; i < c->count && code == SBX_OK; i++)
+        code = store_sandbox_move(db, &c->moves[i], c->a, i + 1 == c->count ? c->last : NULL, err);
+    return code;
+}
+
+enum sbx_code store_sandbox_moves_atomic(struct store_conn *db, const struct store_move *moves,
+                                         size_t count, struct arena *a, struct store_sandbox *last,
+                                         struct sbx_err *err)
+{
+    struct chain c = { .moves = moves, .count = count, .a = a, .last = last };
+
+    return store_tx(db, chain_tx, &c, err);
+}
+
+enum sbx_code store_sandbox_desire(struct store_conn *db, const char *sandbox_id, uint32_t from,
+                                   enum sandbox_status desired, enum sandbox_end_reason end_reason,
+                                   struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, sandbox_id);
+    store_arg_statuses(&q, from);
+    store_arg_text(&q, sandbox_status_name(desired));
+    store_arg_text(&q, end_reason ? sandbox_end_reason_name(end_reason) : NULL);
+    enum sbx_code code = store_run_one(db, &S[DESIRE], &q, "sandbox", &res, err);
+    return code == SBX_E_NOT_FOUND ? changing(err) : code;
+}
+
+enum sbx_code store_sandbox_report(struct store_conn *db, const char *sandbox_id,
+                                   int64_t generation, const struct store_persistence *persistence,
+                                   struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, sandbox_id);
+    store_arg_int(&q, generation);
+    persistence_args(&q, persistence);
+    enum sbx_code code = store_run_one(db, &S[REPORT], &q, "sandbox", &res, err);
+    return code == SBX_E_NOT_FOUND ? changing(err) : code;
+}
