@@ -103,6 +103,7 @@ enum sbx_code api_account_entitle(struct api_call *c, struct sbx_err *err)
     if (store_account_entitle(c->db, c->account_id, json_get_bool(c->args, "sandboxes", false),
                               c->a, &row, err) != SBX_OK)
         return err->code;
+    api_accesses_forget(c->api->accesses);
     return answer(c, 200, "account", api_render_account(&row));
 }
 
@@ -162,6 +163,7 @@ enum sbx_code api_member_add(struct api_call *c, struct sbx_err *err)
     if (store_member_add(c->db, c->account_id, text(c, "userId"),
                          joined(c, "roles", roles_parse, roles_name), c->a, &row, err) != SBX_OK)
         return err->code;
+    api_accesses_forget(c->api->accesses); /* here at once; elsewhere by the notice */
     return answer(c, 200, "member", api_render_member(&row));
 }
 
@@ -170,6 +172,7 @@ enum sbx_code api_member_remove(struct api_call *c, struct sbx_err *err)
     about(c, "user", text(c, "userId"));
     if (store_member_remove(c->db, c->account_id, text(c, "userId"), err) != SBX_OK)
         return err->code;
+    api_accesses_forget(c->api->accesses);
     response_ok(c->res, 200, NULL);
     return SBX_OK;
 }

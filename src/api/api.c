@@ -35,6 +35,7 @@ enum sbx_code api_new(const struct api_config *config, struct api **out, struct 
     api->cfg.spool_dir = mem_strdup(config->spool_dir);
     api->tokens = api_tokens_new(config->token_cache_max, config->token_cache_s, config->rate_per_s,
                                  config->rate_burst);
+    api->accesses = api_accesses_new(config->token_cache_max, config->token_cache_s);
     api->issuers = api_issuers_new(config->net);
     if (api_audit_start(&api->cfg.store, &api->audit, err) != SBX_OK) {
         api_free(api);
@@ -56,6 +57,7 @@ void api_free(struct api *api)
         return;
     api_audit_stop(api->audit);
     api_issuers_free(api->issuers);
+    api_accesses_free(api->accesses);
     api_tokens_free(api->tokens);
     assert(pthread_rwlock_destroy(&api->attached_lock) == 0);
     free(api->openapi);
@@ -102,21 +104,25 @@ void api_worker_close(void *owner, void *worker)
 
 void api_notice(struct api *api, const struct store_notice *notice)
 {
+    bool up = notice->kind == STORE_NOTICE_UP;
+
     switch (notice->kind) {
     case STORE_NOTICE_UP:
-        api_tokens_enable(api->tokens, true);
-        api_issuers_changed(api->issuers);
-        break;
     case STORE_NOTICE_DOWN:
-        api_tokens_enable(api->tokens, false);
+        api_tokens_enable(api->tokens, up);
+        api_accesses_enable(api->accesses, up);
         api_issuers_changed(api->issuers);
         break;
     case STORE_NOTICE_REVOKED:
         api_tokens_revoke(api->tokens, notice->payload);
         break;
     case STORE_NOTICE_CONFIG:
-        api_issuers_changed(api->issuers);
-        api_tokens_revoke(api->tokens, "*");
+        if (strcmp(notice->payload, "access") == 0)
+            api_accesses_forget(api->accesses);
+        if (strcmp(notice->payload, "issuer") == 0) {
+            api_issuers_changed(api->issuers);
+            api_tokens_revoke(api->tokens, "*");
+        }
         break;
     case STORE_NOTICE_WAKE:
     case STORE_NOTICE_CANCEL:

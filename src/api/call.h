@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "api/access.h"
 #include "api/api.h"
 #include "api/audit.h"
 #include "api/auth.h"
@@ -57,7 +58,7 @@ struct api_call {
     const struct api_caller *caller;
     const json_t *args;
     const char *account_id; /* "" for operators where it is not given */
-    struct store_access access;
+    struct api_access access;
     const char *object_kind, *object_id; /* for the audit row; set by the handler */
     int exit_code;                       /* execute; else -1 */
     int64_t duration_ms;                 /* execute; else -1 */
@@ -101,6 +102,7 @@ struct api {
     pthread_rwlock_t attached_lock;
     bool detached;
     struct api_tokens *tokens; /* the digest cache */
+    struct api_accesses *accesses;
     struct api_issuers *issuers;
     struct api_audit *audit;
     struct metrics_table *metrics;

@@ -67,24 +67,6 @@ static enum sbx_code read_args(struct api_call *c, struct sbx_err *err)
     return c->spec->shape != NULL ? c->spec->shape(c->args, err) : SBX_OK;
 }
 
-static uint32_t role_set(const char *list)
-{
-    uint32_t set = 0;
-    char one[32];
-
-    while (list != NULL && *list != '\0') {
-        size_t n = strcspn(list, ",");
-
-        if (n < sizeof(one)) {
-            memcpy(one, list, n);
-            one[n] = '\0';
-            set |= roles_parse(one);
-        }
-        list += n + (list[n] == ',');
-    }
-    return set;
-}
-
 /* 403 account access, 403 entitlement, 403 role, in that order. */
 static enum sbx_code check_access(struct api_call *c, struct sbx_err *err)
 {
@@ -94,7 +76,7 @@ static enum sbx_code check_access(struct api_call *c, struct sbx_err *err)
         return err_set(err, SBX_E_ACCOUNT_FORBIDDEN, "You have no access to this account.");
     if (!c->access.entitled)
         return err_set(err, SBX_E_NOT_ENTITLED, "Sandboxes are not enabled for this account.");
-    if ((role_set(c->access.roles) & c->spec->roles) == 0)
+    if ((c->access.roles & c->spec->roles) == 0)
         return err_set(err, SBX_E_ROLE_FORBIDDEN,
                        "This needs an admin or technical member of the account.");
     return SBX_OK;
