@@ -20,6 +20,10 @@ static const struct {
 
 static void raise_at(struct sbx_err *err, enum sbx_code code, int sys, const char *file, int line,
                      const char *fmt, va_list ap)
+    __attribute__((format(printf, 6, 0)));
+
+static void raise_at(struct sbx_err *err, enum sbx_code code, int sys, const char *file, int line,
+                     const char *fmt, va_list ap)
 {
     int n;
 

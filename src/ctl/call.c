@@ -153,11 +153,13 @@ static enum ctl_exit refused(struct ctl *c, const struct net_answer *answer, str
     return ctl_fail(err, CTL_REFUSED, "%s (%s)", text, json_get_str(c->answer, "code", ""));
 }
 
-static enum ctl_exit send(struct ctl *c, const struct target *t, struct net_spec *spec,
-                          struct sbx_err *err)
+static enum ctl_exit send_to(struct ctl *c, const struct target *t, struct net_spec *spec,
+                             struct sbx_err *err)
 {
     struct net_answer answer = { 0 };
-    struct sbx_err why;
+    struct sbx_err why = { .code = SBX_OK };
+
+    *err = (struct sbx_err){ .code = SBX_OK }; /* an earlier call of this run may have failed */
 
     spec->unix_path = t->unix_path;
     spec->bearer = t->bearer;
@@ -215,7 +217,7 @@ enum ctl_exit ctl_call(struct ctl *c, enum ctl_side side, const char *method, co
         spec.body_len = text.len;
         spec.headers = JSON;
     }
-    return send(c, &t, &spec, err);
+    return send_to(c, &t, &spec, err);
 }
 
 /* --- streamed bodies ----------------------------------------------------------- */
@@ -258,7 +260,7 @@ enum ctl_exit ctl_call_stream(struct ctl *c, const char *path, const json_t *que
     if (rc != CTL_DONE)
         return rc;
     spec.url = full_url(c, &t, CTL_ADMIN, path, query);
-    rc = send(c, &t, &spec, err);
+    rc = send_to(c, &t, &spec, err);
     ctl_progress(NULL);
     return rc;
 }

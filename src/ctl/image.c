@@ -87,7 +87,7 @@ static enum ctl_exit send_tar(struct ctl *c, const char *dir, const char *index_
     SCOPED_JSON json_t *query = json_object();
     struct tar tar = { .process = { .pidfd = -1 }, .out = -1 };
     enum ctl_exit rc = tar_start(dir, index_dir, &tar, err);
-    struct sbx_err why;
+    struct sbx_err why = { .code = SBX_OK };
     int status = 0;
 
     if (rc != CTL_DONE)

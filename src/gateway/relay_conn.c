@@ -13,8 +13,8 @@
 #include "base/time.h"
 #include "gateway/relay_impl.h"
 
-void relay_tell(struct relay *r, const struct relay_box *box, int what, const char *message,
-                struct relay_conn *conn)
+void relay_tell(struct relay *r, const struct relay_box *box, enum relay_event what,
+                const char *message, struct relay_conn *conn)
 {
     struct relay_told *t = mem_zalloc(sizeof(*t));
     struct relay_told **at = &r->told;

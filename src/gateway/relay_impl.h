@@ -101,10 +101,12 @@ struct relay_box {
     size_t foreign_count;
 };
 
+enum relay_event { RELAY_TOLD_READY, RELAY_TOLD_FAILED, RELAY_TOLD_TUNNEL };
+
 /* Events to tell once the lock is free. */
 struct relay_told {
     struct relay_told *next;
-    enum { RELAY_TOLD_READY, RELAY_TOLD_FAILED, RELAY_TOLD_TUNNEL } what;
+    enum relay_event what;
     char id[ID_SIZE];
     char message[DRIVER_REASON_SIZE];
     struct relay_conn *conn; /* TUNNEL */
@@ -135,8 +137,8 @@ bool relay_conn_send(struct relay *r, struct relay_conn *c, const struct buf *fr
                      struct relay_exec **finished);
 void relay_conn_close(struct relay *r, struct relay_conn *c, struct relay_exec **finished);
 void relay_tunnel_open(struct relay *r, struct relay_conn *c, int proxy_fd);
-void relay_tell(struct relay *r, const struct relay_box *box, int what, const char *message,
-                struct relay_conn *conn);
+void relay_tell(struct relay *r, const struct relay_box *box, enum relay_event what,
+                const char *message, struct relay_conn *conn);
 
 /* relay_exec.c; all under the lock */
 void relay_frame(struct relay *r, struct relay_conn *c, const struct sbx_agent_header *h,

@@ -274,10 +274,13 @@ static enum sbx_code start_postgres(struct standalone *s, struct sbx_err *err)
         if (write_pg_access(s, data, err) != SBX_OK || part_start(&s->postgres, err) != SBX_OK)
             return err->code;
     }
-    while (part_run_as(s->postgres_user.uid, s->postgres_user.gid, ready, NULL, TOOL_MS, err) !=
-           SBX_OK) {
+    for (;;) {
         struct pollfd ended = { .fd = s->postgres.process.pidfd, .events = POLLIN };
+        struct sbx_err not_yet = { .code = SBX_OK };
 
+        if (part_run_as(s->postgres_user.uid, s->postgres_user.gid, ready, NULL, TOOL_MS,
+                        &not_yet) == SBX_OK)
+            break;
         if (poll(&ended, 1, READY_STEP_MS) > 0)
             return err_set(err, SBX_E_UNAVAILABLE,
                            "PostgreSQL ended at its start; its reason is above");
@@ -314,7 +317,7 @@ static bool answers(const char *socket, const char *path, int *status)
                              .unix_path = socket,
                              .timeout_ms = TOOL_MS };
     struct net_answer answer = { 0 };
-    struct sbx_err err;
+    struct sbx_err err = { .code = SBX_OK };
 
     if (net_request(NULL, &spec, a, &answer, &err) != SBX_OK)
         return false;
@@ -371,7 +374,7 @@ static int64_t last_port(struct standalone *s)
 {
     SCOPED_BUF struct buf text = BUF_INIT(64);
     int64_t port = config_int(s->config, "standalone", "port");
-    struct sbx_err err;
+    struct sbx_err err = { .code = SBX_OK };
 
     if (port != 0 || file_read(arena_printf(s->a, "%s/port", s->state), &text, &err) != SBX_OK)
         return port;
@@ -395,12 +398,21 @@ static enum sbx_code write_server_conf(struct standalone *s, const char *conf, i
     return write_for(conf, &text, s->server_user.gid, err);
 }
 
+static enum sbx_code run_server(struct standalone *s, const char *conf, int64_t port,
+                                struct sbx_err *err)
+{
+    if (write_server_conf(s, conf, port, err) != SBX_OK || part_start(&s->server, err) != SBX_OK)
+        return err->code;
+    return wait_ready(&s->server, s->admin_socket, "/readyz", err);
+}
+
 /* A server of an earlier launcher is not adopted but ended: it takes a second, and the new one has
  * the configuration of today. */
 static enum sbx_code start_server(struct standalone *s, struct sbx_err *err)
 {
     const char *conf = arena_printf(s->a, "%s/sandboxd.conf", s->state);
     int64_t port = last_port(s);
+    struct sbx_err first = { .code = SBX_OK };
 
     s->server = (struct part){ .name = "server",
                                .argv = program_argv(s, own_program(s, "sandboxd"), conf),
@@ -410,16 +422,14 @@ static enum sbx_code start_server(struct standalone *s, struct sbx_err *err)
                                .stop_timeout_ms = STOP_SERVER_MS };
     if (part_adopt(&s->server))
         (void)part_stop(&s->server);
-    if (write_server_conf(s, conf, port, err) != SBX_OK || part_start(&s->server, err) != SBX_OK)
-        return err->code;
-    if (wait_ready(&s->server, s->admin_socket, "/readyz", err) == SBX_OK)
+    if (run_server(s, conf, port, &first) == SBX_OK)
         return SBX_OK;
-    if (port == config_int(s->config, "standalone", "port") || part_running(&s->server) == false)
+    if (port == config_int(s->config, "standalone", "port")) {
+        *err = first;
         return err->code;
+    }
     (void)part_stop(&s->server); /* somebody has the old port by now: any free one */
-    if (write_server_conf(s, conf, 0, err) != SBX_OK || part_start(&s->server, err) != SBX_OK)
-        return err->code;
-    return wait_ready(&s->server, s->admin_socket, "/readyz", err);
+    return run_server(s, conf, 0, err);
 }
 
 static enum sbx_code bootstrap(struct standalone *s, struct sbx_err *err)

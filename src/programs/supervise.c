@@ -48,7 +48,7 @@ static void prefix_fill(struct prefix *p, uid_t uid, gid_t gid, const char *cons
 static bool same_command(pid_t pid, const char *const *argv)
 {
     SCOPED_BUF struct buf line = BUF_INIT(CMDLINE_MAX);
-    struct sbx_err err;
+    struct sbx_err err = { .code = SBX_OK };
     char path[48];
     size_t at = 0;
 
