@@ -120,6 +120,7 @@ enum sbx_code store_execution_begin(struct store_conn *db, const struct store_ex
     if (code == SBX_E_NOT_FOUND) {
         struct store_sandbox now;
 
+        *err = (struct sbx_err){ 0 }; /* why there was no row to begin on is the row's to say */
         code = store_sandbox_get(db, in->account_id, in->sandbox_id, a, &now, err);
         return code == SBX_OK ? refused(&now, err) : code;
     }
