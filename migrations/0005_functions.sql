@@ -5,11 +5,12 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN p_ms * interval '1 millisecond';
 COMMENT ON FUNCTION sandboxd.span(bigint) IS 'Milliseconds as an interval.';
 
-CREATE FUNCTION sandboxd.due_at(p_status text, p_personal boolean, p_last_active_at timestamptz,
-    p_idle_timeout_s integer, p_expires_at timestamptz, p_suspended_at timestamptz,
+CREATE FUNCTION sandboxd.due_at(p_status text, p_desired text, p_personal boolean,
+    p_last_active_at timestamptz, p_idle_timeout_s integer, p_expires_at timestamptz, p_suspended_at timestamptz,
     p_retention_s integer, p_deadline_at timestamptz)
 RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
+    WHEN p_desired = 'TERMINATED' AND p_status IN ('READY', 'BUSY', 'SUSPENDED') THEN now()
     WHEN p_status = 'READY' THEN least(p_expires_at,
         CASE WHEN NOT p_personal THEN p_last_active_at + p_idle_timeout_s * interval '1 second' END)
     WHEN p_status = 'BUSY' THEN least(p_expires_at,
@@ -18,7 +19,7 @@ RETURN CASE
     WHEN p_status IN ('FAILED', 'TERMINATING') THEN now()
     WHEN p_status <> 'TERMINATED' THEN least(p_expires_at, p_deadline_at)
 END;
-COMMENT ON FUNCTION sandboxd.due_at(text, boolean, timestamptz, integer, timestamptz, timestamptz, integer, timestamptz)
+COMMENT ON FUNCTION sandboxd.due_at(text, text, boolean, timestamptz, integer, timestamptz, timestamptz, integer, timestamptz)
     IS 'When the timers of a status want a look at the row: idle, hard lifetime, retention, deadline.';
 
 CREATE FUNCTION sandboxd.next_action(p_mode integer, p_in_ms bigint, p_due timestamptz)

@@ -147,6 +147,13 @@ MUST_USE enum sbx_code store_raise(const PGresult *res, const char *what, struct
                               "s.suspended_retention_s, " STORE_MS("s.created_at") ", " STORE_MS("s.updated_at") ", " STORE_MS("s.claimed_at") ", " STORE_MS("s.ready_at") ", " STORE_MS("s.last_active_at") ", " STORE_MS( \
                                   "s.suspended_at") ", " STORE_MS("s.resumed_at") ", " STORE_MS("s.failed_at") ", " STORE_MS("s.terminated_at") ", " STORE_MS("s.expires_at") ", " STORE_MS("s.status_since") ", " STORE_MS("s.deadline_at") ", " STORE_MS("s.next_action_at") ", s.lease_owner, " STORE_MS("s.lease_until") ", s.attempt, s.last_error, " STORE_MS("clock_timestamp()")
 
+/* A newer event takes an older one's place in its ring. */
+#define STORE_EVENT_RING                                                                           \
+    "ON CONFLICT (sandbox_id, slot) DO UPDATE SET at = excluded.at, "                              \
+    "generation = excluded.generation, from_status = excluded.from_status, "                       \
+    "to_status = excluded.to_status, cause = excluded.cause, actor = excluded.actor, "             \
+    "request_id = excluded.request_id, reason = excluded.reason"
+
 struct store_sandbox;
 struct store_sandboxes;
 void store_sandbox_row(struct store_row *r, struct store_sandbox *out);

@@ -5,78 +5,140 @@
 #define EXECUTION_COLUMNS                                                                          \
     "e.execution_id, e.sandbox_id, e.account_id, e.instance, e.request_id, e.actor, "              \
     "e.generation, " STORE_MS("e.started_at") ", " STORE_MS("e.deadline_at")
+/* clang-format off: SQL keeps its own lines */
+#define IF(condition, value, otherwise)                                                            \
+    "CASE WHEN " condition " THEN " value " ELSE " otherwise " END"
+#define WAS_READY "s.status = 'READY'"
+#define LAST_ENDS "s.status = 'BUSY' AND s.running = 1"
 #define FLIP_EVENT                                                                                 \
-    "INSERT INTO sandboxd.sandbox_events (sandbox_id, slot, generation, from_status, to_status, "  \
-    "cause, actor, request_id) "
-#define FLIP_RING                                                                                  \
-    " ON CONFLICT (sandbox_id, slot) DO UPDATE SET at = excluded.at, "                             \
-    "generation = excluded.generation, from_status = excluded.from_status, "                       \
-    "to_status = excluded.to_status, cause = excluded.cause, actor = excluded.actor, "             \
-    "request_id = excluded.request_id, reason = excluded.reason"
+    "ev AS (INSERT INTO sandboxd.sandbox_events (sandbox_id, slot, generation, from_status, "      \
+    "to_status, cause, actor, request_id) "                                                        \
+    "SELECT s.sandbox_id, 192 + s.generation % 64, s.generation, "
+
+/* Neither begin nor end touches next_action_at: see sandboxes.h, "Due rows".
+ * $1 execution, $2 sandbox, $3 account, $4 instance, $5 actor, $6 request, $7 ms */
+static const char BEGIN_SQL[] =
+    "WITH s AS (UPDATE sandboxd.sandboxes s SET "
+    "status = 'BUSY', previous_status = s.status, running = s.running + 1, "
+    "generation = s.generation + " IF(
+        WAS_READY, "1",
+        "0") ", "
+             "status_reason = " IF(
+                 WAS_READY, "NULL",
+                 "s.status_reason") ", "
+                                    "status_since = " IF(
+                                        WAS_READY, "now()",
+                                        "s.status_since") ", "
+                                                          "last_active_at = now(), updated_at = "
+                                                          "now() "
+                                                          "WHERE s.sandbox_id = $2 AND "
+                                                          "s.account_id = $3 AND s.status IN "
+                                                          "('READY', 'BUSY') "
+                                                          "AND NOT s.personal RETURNING s.*), "
+                                                          "e AS (INSERT INTO sandboxd.executions "
+                                                          "(execution_id, sandbox_id, account_id, "
+                                                          "instance, "
+                                                          "actor, request_id, generation, "
+                                                          "deadline_at) "
+                                                          "SELECT $1, s.sandbox_id, s.account_id, "
+                                                          "$4, $5, $6, s.generation, "
+                                                          "now() + sandboxd.span($7::bigint) FROM "
+                                                          "s), " FLIP_EVENT
+                                                          "'READY', 'BUSY', 'execute', $5, $6 FROM "
+                                                          "s WHERE s.previous_status = "
+                                                          "'READY' " STORE_EVENT_RING ") "
+                                                          "SELECT " STORE_SANDBOX_COLUMNS " FROM s";
+
+/* Deleting the row first makes it count once, however often it is ended. */
+static const char END_SQL[] =
+    "WITH e AS (DELETE FROM sandboxd.executions e WHERE e.execution_id = $1 "
+    "RETURNING e.sandbox_id, e.actor, e.request_id), "
+    "s AS (UPDATE sandboxd.sandboxes s SET running = s.running - 1, "
+    "status = " IF(
+        LAST_ENDS, "'READY'",
+        "s.status") ", "
+                    "previous_status = " IF(
+                        LAST_ENDS, "'BUSY'",
+                        "s.previous_status") ", "
+                                             "generation = s.generation + " IF(
+                                                 LAST_ENDS, "1",
+                                                 "0") ", "
+                                                      "status_since = " IF(
+                                                          LAST_ENDS, "now()",
+                                                          "s.status_since") ", "
+                                                                            "last_active_at "
+                                                                            "= " IF(
+                                                                                "s.status = "
+                                                                                "'BUSY'",
+                                                                                "now()",
+                                                                                "s.last_active_"
+                                                                                "at") ", "
+                                                                                      "updated_"
+                                                                                      "at = "
+                                                                                      "now() "
+                                                                                      "FROM e "
+                                                                                      "WHERE "
+                                                                                      "s."
+                                                                                      "sandbox_"
+                                                                                      "id = "
+                                                                                      "e."
+                                                                                      "sandbox_"
+                                                                                      "id "
+                                                                                      "RETURNIN"
+                                                                                      "G "
+                                                                                      "s."
+                                                                                      "sandbox_"
+                                                                                      "id, "
+                                                                                      "s."
+                                                                                      "generati"
+                                                                                      "on, "
+                                                                                      "s."
+                                                                                      "status, "
+                                                                                      "e.actor,"
+                                                                                      " e."
+                                                                                      "request_"
+                                                                                      "id),"
+                                                                                      " " FLIP_EVENT
+                                                                                      "'BUSY', "
+                                                                                      "'READY',"
+                                                                                      " '"
+                                                                                      "executio"
+                                                                                      "n "
+                                                                                      "ended', "
+                                                                                      "s.actor,"
+                                                                                      " s."
+                                                                                      "request_"
+                                                                                      "id FROM "
+                                                                                      "s "
+                                                                                      "WHERE "
+                                                                                      "s."
+                                                                                      "status "
+                                                                                      "= "
+                                                                                      "'READY'"
+                                                                                      " " STORE_EVENT_RING
+                                                                                      ") "
+                                                                                      "SELECT "
+                                                                                      "count(*)"
+                                                                                      " FROM e";
+
+/* $1 instance, $2 stale ms, $3 grace ms, $4 limit */
+static const char CLAIM_STALE_SQL[] =
+    "UPDATE sandboxd.executions e SET instance = $1, "
+    "deadline_at = greatest(e.deadline_at, now()) "
+    "WHERE e.execution_id = ANY(ARRAY(SELECT d.execution_id FROM sandboxd.executions d "
+    "WHERE d.deadline_at < now() - sandboxd.span($3::bigint) OR (d.instance <> $1 "
+    "AND NOT EXISTS (SELECT FROM sandboxd.instances i WHERE i.instance = d.instance "
+    "AND i.beat_at >= now() - sandboxd.span($2::bigint))) "
+    "ORDER BY d.deadline_at LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) "
+    "RETURNING " EXECUTION_COLUMNS;
+/* clang-format on */
 
 enum { EXECUTION_BEGIN, EXECUTION_END, EXECUTION_CLAIM_STALE, EXECUTION_LIST };
 
 const struct store_stmt STORE_STMT_EXECUTIONS[] = {
-    /* Neither begin nor end touches next_action_at: see sandboxes.h, "Due rows". */
-    [EXECUTION_BEGIN] = { "execution_begin",
-                          "WITH s AS (UPDATE sandboxd.sandboxes s SET status = 'BUSY', "
-                          "previous_status = s.status, running = s.running + 1, "
-                          "generation = s.generation + CASE WHEN s.status = 'READY' THEN 1 ELSE 0 "
-                          "END, "
-                          "status_reason = CASE WHEN s.status = 'READY' THEN NULL ELSE "
-                          "s.status_reason END, "
-                          "status_since = CASE WHEN s.status = 'READY' THEN now() ELSE "
-                          "s.status_since END, "
-                          "last_active_at = now(), updated_at = now() "
-                          "WHERE s.sandbox_id = $2 AND s.account_id = $3 AND s.status IN ('READY', "
-                          "'BUSY') "
-                          "AND NOT s.personal RETURNING s.*), "
-                          "e AS (INSERT INTO sandboxd.executions (execution_id, sandbox_id, "
-                          "account_id, instance, "
-                          "actor, request_id, generation, deadline_at) "
-                          "SELECT $1, s.sandbox_id, s.account_id, $4, $5, $6, s.generation, "
-                          "now() + sandboxd.span($7::bigint) FROM s), "
-                          "ev AS (" FLIP_EVENT
-                          "SELECT s.sandbox_id, 192 + s.generation % 64, s.generation, "
-                          "'READY', 'BUSY', 'execute', $5, $6 FROM s WHERE s.previous_status = "
-                          "'READY'" FLIP_RING ") SELECT " STORE_SANDBOX_COLUMNS " FROM s",
-                          7, false },
-    [EXECUTION_END] = { "execution_end",
-                        "WITH e AS (DELETE FROM sandboxd.executions e WHERE e.execution_id = $1 "
-                        "RETURNING e.sandbox_id, e.actor, e.request_id), "
-                        "s AS (UPDATE sandboxd.sandboxes s SET running = s.running - 1, "
-                        "status = CASE WHEN s.status = 'BUSY' AND s.running = 1 THEN 'READY' ELSE "
-                        "s.status END, "
-                        "previous_status = CASE WHEN s.status = 'BUSY' AND s.running = 1 THEN "
-                        "'BUSY' "
-                        "ELSE s.previous_status END, "
-                        "generation = s.generation + CASE WHEN s.status = 'BUSY' AND s.running = 1 "
-                        "THEN 1 "
-                        "ELSE 0 END, "
-                        "status_since = CASE WHEN s.status = 'BUSY' AND s.running = 1 THEN now() "
-                        "ELSE s.status_since END, "
-                        "last_active_at = CASE WHEN s.status = 'BUSY' THEN now() ELSE "
-                        "s.last_active_at END, "
-                        "updated_at = now() FROM e WHERE s.sandbox_id = e.sandbox_id "
-                        "RETURNING s.sandbox_id, s.generation, s.status, e.actor, e.request_id), "
-                        "ev AS (" FLIP_EVENT
-                        "SELECT s.sandbox_id, 192 + s.generation % 64, s.generation, "
-                        "'BUSY', 'READY', 'execution ended', s.actor, s.request_id FROM s "
-                        "WHERE s.status = 'READY'" FLIP_RING ") SELECT count(*) FROM e",
-                        1, true },
-    [EXECUTION_CLAIM_STALE] = { "execution_claim_stale",
-                                "UPDATE sandboxd.executions e SET instance = $1, "
-                                "deadline_at = greatest(e.deadline_at, now()) "
-                                "WHERE e.execution_id = ANY(ARRAY("
-                                "SELECT d.execution_id FROM sandboxd.executions d "
-                                "WHERE d.deadline_at < now() - sandboxd.span($3::bigint) OR "
-                                "(d.instance <> $1 "
-                                "AND NOT EXISTS (SELECT FROM sandboxd.instances i WHERE i.instance "
-                                "= d.instance "
-                                "AND i.beat_at >= now() - sandboxd.span($2::bigint))) "
-                                "ORDER BY d.deadline_at LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) "
-                                "RETURNING " EXECUTION_COLUMNS,
-                                4, true },
+    [EXECUTION_BEGIN] = { "execution_begin", BEGIN_SQL, 7, false },
+    [EXECUTION_END] = { "execution_end", END_SQL, 1, true },
+    [EXECUTION_CLAIM_STALE] = { "execution_claim_stale", CLAIM_STALE_SQL, 4, true },
     [EXECUTION_LIST] = { "execution_list",
                          "SELECT " EXECUTION_COLUMNS " FROM sandboxd.executions e "
                          "WHERE e.sandbox_id = $1 ORDER BY e.started_at LIMIT $2",

@@ -55,7 +55,8 @@ const struct store_stmt STORE_STMT_LEASES[] = {
                         "UPDATE sandboxd.sandboxes s SET lease_owner = NULL, lease_until = NULL, "
                         "attempt = CASE WHEN $6::boolean THEN s.attempt ELSE 0 END, "
                         "last_error = $7, next_action_at = sandboxd.next_action($4::integer, "
-                        "$5::bigint, sandboxd.due_at(s.status, s.personal, s.last_active_at, "
+                        "$5::bigint, sandboxd.due_at(s.status, s.desired_status, s.personal, "
+                        "s.last_active_at, "
                         "s.idle_timeout_s, s.expires_at, s.suspended_at, s.suspended_retention_s, "
                         "s.deadline_at)) "
                         "WHERE s.sandbox_id = $1 AND s.generation = $2 AND s.lease_owner = $3",

@@ -165,7 +165,8 @@ enum store_keep { STORE_KEEP = 0, STORE_SET, STORE_CLEAR };
  * changes of status) generation, status_since and the status's times stay, and no event is written.
  * By the new status the statement also sets: READY sets ready_at (first time) or
  * resumed_at (from RESUMING) and last_active_at; SUSPENDED suspended_at; FAILED failed_at;
- * TERMINATED terminated_at; SUSPENDED and TERMINATED drop execution rows.  A move to READY or BUSY
+ * TERMINATED terminated_at; both release compute (holds_compute).  Execution rows stay until
+ * store_execution_end: who waits for them is told by the gateway.  A move to READY or BUSY
  * lands on the one of the two that `running` says. */
 struct store_move {
     const char *sandbox_id;
@@ -199,8 +200,9 @@ struct store_move {
 MUST_USE enum sbx_code store_sandbox_move(struct store_conn *db, const struct store_move *move,
                                           struct arena *a, struct store_sandbox *out,
                                           struct sbx_err *err);
-/* Many moves in one pipeline, each on its own (not one transaction); moved[i] says which happened,
- * out[i] (out may be NULL) its row. At most STORE_BATCH_MAX. */
+/* Many moves in one pipeline and one commit: one that lost does not hinder the others, and a
+ * failure means that none happened. moved[i] says which happened, out[i] (out may be NULL) its row.
+ * At most STORE_BATCH_MAX. */
 MUST_USE enum sbx_code store_sandbox_moves(struct store_conn *db, const struct store_move *moves,
                                            size_t count, bool *moved, struct arena *a,
                                            struct store_sandbox *out, struct sbx_err *err);
