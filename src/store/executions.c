@@ -5,11 +5,12 @@
 #define EXECUTION_COLUMNS                                                                          \
     "e.execution_id, e.sandbox_id, e.account_id, e.instance, e.request_id, e.actor, "              \
     "e.generation, " STORE_MS("e.started_at") ", " STORE_MS("e.deadline_at")
-/* clang-format off: SQL keeps its own lines */
+/* SQL keeps its own lines. */
+/* clang-format off */
 #define IF(condition, value, otherwise)                                                            \
     "CASE WHEN " condition " THEN " value " ELSE " otherwise " END"
-#define WAS_READY "s.status = 'READY'"
-#define LAST_ENDS "s.status = 'BUSY' AND s.running = 1"
+#define WAS_READY  "s.status = 'READY'"
+#define LAST_ENDS  "s.status = 'BUSY' AND s.running = 1"
 #define FLIP_EVENT                                                                                 \
     "ev AS (INSERT INTO sandboxd.sandbox_events (sandbox_id, slot, generation, from_status, "      \
     "to_status, cause, actor, request_id) "                                                        \
@@ -20,116 +21,45 @@
 static const char BEGIN_SQL[] =
     "WITH s AS (UPDATE sandboxd.sandboxes s SET "
     "status = 'BUSY', previous_status = s.status, running = s.running + 1, "
-    "generation = s.generation + " IF(
-        WAS_READY, "1",
-        "0") ", "
-             "status_reason = " IF(
-                 WAS_READY, "NULL",
-                 "s.status_reason") ", "
-                                    "status_since = " IF(
-                                        WAS_READY, "now()",
-                                        "s.status_since") ", "
-                                                          "last_active_at = now(), updated_at = "
-                                                          "now() "
-                                                          "WHERE s.sandbox_id = $2 AND "
-                                                          "s.account_id = $3 AND s.status IN "
-                                                          "('READY', 'BUSY') "
-                                                          "AND NOT s.personal RETURNING s.*), "
-                                                          "e AS (INSERT INTO sandboxd.executions "
-                                                          "(execution_id, sandbox_id, account_id, "
-                                                          "instance, "
-                                                          "actor, request_id, generation, "
-                                                          "deadline_at) "
-                                                          "SELECT $1, s.sandbox_id, s.account_id, "
-                                                          "$4, $5, $6, s.generation, "
-                                                          "now() + sandboxd.span($7::bigint) FROM "
-                                                          "s), " FLIP_EVENT
-                                                          "'READY', 'BUSY', 'execute', $5, $6 FROM "
-                                                          "s WHERE s.previous_status = "
-                                                          "'READY' " STORE_EVENT_RING ") "
-                                                          "SELECT " STORE_SANDBOX_COLUMNS " FROM s";
+    "generation = s.generation + " IF(WAS_READY, "1", "0") ", "
+    "status_reason = " IF(WAS_READY, "NULL", "s.status_reason") ", "
+    "status_since = " IF(WAS_READY, "now()", "s.status_since") ", "
+    "last_active_at = now(), updated_at = now() "
+    "WHERE s.sandbox_id = $2 AND s.account_id = $3 AND s.status IN ('READY', 'BUSY') "
+    "AND NOT s.personal RETURNING s.*), "
+    "e AS (INSERT INTO sandboxd.executions (execution_id, sandbox_id, account_id, instance, "
+        "actor, request_id, generation, deadline_at) "
+        "SELECT $1, s.sandbox_id, s.account_id, $4, $5, $6, s.generation, "
+        "now() + sandboxd.span($7::bigint) FROM s), "
+    FLIP_EVENT "'READY', 'BUSY', 'execute', $5, $6 FROM s WHERE s.previous_status = 'READY' "
+        STORE_EVENT_RING ") "
+    "SELECT " STORE_SANDBOX_COLUMNS " FROM s";
 
 /* Deleting the row first makes it count once, however often it is ended. */
 static const char END_SQL[] =
     "WITH e AS (DELETE FROM sandboxd.executions e WHERE e.execution_id = $1 "
-    "RETURNING e.sandbox_id, e.actor, e.request_id), "
+        "RETURNING e.sandbox_id, e.actor, e.request_id), "
     "s AS (UPDATE sandboxd.sandboxes s SET running = s.running - 1, "
-    "status = " IF(
-        LAST_ENDS, "'READY'",
-        "s.status") ", "
-                    "previous_status = " IF(
-                        LAST_ENDS, "'BUSY'",
-                        "s.previous_status") ", "
-                                             "generation = s.generation + " IF(
-                                                 LAST_ENDS, "1",
-                                                 "0") ", "
-                                                      "status_since = " IF(
-                                                          LAST_ENDS, "now()",
-                                                          "s.status_since") ", "
-                                                                            "last_active_at "
-                                                                            "= " IF(
-                                                                                "s.status = "
-                                                                                "'BUSY'",
-                                                                                "now()",
-                                                                                "s.last_active_"
-                                                                                "at") ", "
-                                                                                      "updated_"
-                                                                                      "at = "
-                                                                                      "now() "
-                                                                                      "FROM e "
-                                                                                      "WHERE "
-                                                                                      "s."
-                                                                                      "sandbox_"
-                                                                                      "id = "
-                                                                                      "e."
-                                                                                      "sandbox_"
-                                                                                      "id "
-                                                                                      "RETURNIN"
-                                                                                      "G "
-                                                                                      "s."
-                                                                                      "sandbox_"
-                                                                                      "id, "
-                                                                                      "s."
-                                                                                      "generati"
-                                                                                      "on, "
-                                                                                      "s."
-                                                                                      "status, "
-                                                                                      "e.actor,"
-                                                                                      " e."
-                                                                                      "request_"
-                                                                                      "id),"
-                                                                                      " " FLIP_EVENT
-                                                                                      "'BUSY', "
-                                                                                      "'READY',"
-                                                                                      " '"
-                                                                                      "executio"
-                                                                                      "n "
-                                                                                      "ended', "
-                                                                                      "s.actor,"
-                                                                                      " s."
-                                                                                      "request_"
-                                                                                      "id FROM "
-                                                                                      "s "
-                                                                                      "WHERE "
-                                                                                      "s."
-                                                                                      "status "
-                                                                                      "= "
-                                                                                      "'READY'"
-                                                                                      " " STORE_EVENT_RING
-                                                                                      ") "
-                                                                                      "SELECT "
-                                                                                      "count(*)"
-                                                                                      " FROM e";
+    "status = " IF(LAST_ENDS, "'READY'", "s.status") ", "
+    "previous_status = " IF(LAST_ENDS, "'BUSY'", "s.previous_status") ", "
+    "generation = s.generation + " IF(LAST_ENDS, "1", "0") ", "
+    "status_since = " IF(LAST_ENDS, "now()", "s.status_since") ", "
+    "last_active_at = " IF("s.status = 'BUSY'", "now()", "s.last_active_at") ", "
+    "updated_at = now() FROM e WHERE s.sandbox_id = e.sandbox_id "
+    "RETURNING s.sandbox_id, s.generation, s.status, e.actor, e.request_id), "
+    FLIP_EVENT "'BUSY', 'READY', 'execution ended', s.actor, s.request_id FROM s "
+        "WHERE s.status = 'READY' " STORE_EVENT_RING ") "
+    "SELECT count(*) FROM e";
 
 /* $1 instance, $2 stale ms, $3 grace ms, $4 limit */
 static const char CLAIM_STALE_SQL[] =
     "UPDATE sandboxd.executions e SET instance = $1, "
     "deadline_at = greatest(e.deadline_at, now()) "
     "WHERE e.execution_id = ANY(ARRAY(SELECT d.execution_id FROM sandboxd.executions d "
-    "WHERE d.deadline_at < now() - sandboxd.span($3::bigint) OR (d.instance <> $1 "
-    "AND NOT EXISTS (SELECT FROM sandboxd.instances i WHERE i.instance = d.instance "
-    "AND i.beat_at >= now() - sandboxd.span($2::bigint))) "
-    "ORDER BY d.deadline_at LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) "
+        "WHERE d.deadline_at < now() - sandboxd.span($3::bigint) OR (d.instance <> $1 "
+        "AND NOT EXISTS (SELECT FROM sandboxd.instances i WHERE i.instance = d.instance "
+            "AND i.beat_at >= now() - sandboxd.span($2::bigint))) "
+        "ORDER BY d.deadline_at LIMIT $4 FOR UPDATE OF d SKIP LOCKED)) "
     "RETURNING " EXECUTION_COLUMNS;
 /* clang-format on */
 
