@@ -159,4 +159,7 @@ struct store_sandboxes;
 void store_sandbox_row(struct store_row *r, struct store_sandbox *out);
 void store_sandbox_rows(const PGresult *res, struct arena *a, struct store_sandboxes *out);
 
+/* Says in other words what a statement below has already raised: the first error gives way. */
+#define store_say(err, ...) (*(err) = (struct sbx_err){ 0 }, err_set((err), __VA_ARGS__))
+
 #endif

@@ -272,7 +272,7 @@ enum sbx_code store_user_create(struct store_conn *db, const char *email, const 
     store_arg_text(&q, subject);
     enum sbx_code code = store_run_one(db, &S[USER_CREATE], &q, "user", &res, err);
     if (code == SBX_E_CONFLICT)
-        return err_set(err, code, "a user with this email or subject exists already");
+        return store_say(err, code, "a user with this email or subject exists already");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };
@@ -329,7 +329,7 @@ enum sbx_code store_member_add(struct store_conn *db, const char *account_id, co
     store_arg_text(&q, roles);
     enum sbx_code code = store_run_one(db, &S[MEMBER_ADD], &q, "member", &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "account or user not found");
+        return store_say(err, code, "account or user not found");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };
@@ -399,7 +399,7 @@ static enum sbx_code one_app(struct store_conn *db, int stmt, const struct store
     enum sbx_code code = store_run_one(db, &S[stmt], q, what, &res, err);
 
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "%s not found", what);
+        return store_say(err, code, "%s not found", what);
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };
@@ -510,7 +510,7 @@ enum sbx_code store_issuer_link(struct store_conn *db, const char *issuer, const
     store_arg_text(&q, user_id);
     enum sbx_code code = store_run_one(db, &S[ISSUER_LINK], &q, "issuer", &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "issuer or user not found");
+        return store_say(err, code, "issuer or user not found");
     return code;
 }
 
@@ -524,7 +524,7 @@ enum sbx_code store_issuer_user(struct store_conn *db, const char *issuer, const
     store_arg_text(&q, subject);
     enum sbx_code code = store_run_one(db, &S[ISSUER_USER], &q, "link", &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, SBX_E_UNAUTHENTICATED, "this identity is not linked to a user");
+        return store_say(err, SBX_E_UNAUTHENTICATED, "this identity is not linked to a user");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };

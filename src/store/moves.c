@@ -165,7 +165,7 @@ static void move_args(struct store_args *q, const struct store_move *m)
 
 static enum sbx_code changing(struct sbx_err *err)
 {
-    return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
+    return store_say(err, SBX_E_CHANGING, "Sandbox is changing state");
 }
 
 enum sbx_code store_sandbox_move(struct store_conn *db, const struct store_move *move,

@@ -191,7 +191,7 @@ enum sbx_code store_region_create(struct store_conn *db, const struct store_regi
     store_arg_bool(&q, in->enabled);
     enum sbx_code code = one_region(db, REGION_CREATE, &q, a, out, err);
     if (code == SBX_E_CONFLICT)
-        return err_set(err, code, "a region of this name exists already");
+        return store_say(err, code, "a region of this name exists already");
     return code;
 }
 
@@ -253,7 +253,7 @@ static enum sbx_code access_change(struct store_conn *db, int stmt, const char *
     store_arg_text(&q, region);
     enum sbx_code code = store_run(db, &S[stmt], &q, &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "account or region not found");
+        return store_say(err, code, "account or region not found");
     return code;
 }
 
@@ -290,7 +290,7 @@ enum sbx_code store_backend_create(struct store_conn *db, const struct store_bac
     store_arg_bytes(&q, in->secret_key.data, in->secret_key.len);
     enum sbx_code code = store_run_one(db, &S[BACKEND_CREATE], &q, "backend", &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "account or region not found");
+        return store_say(err, code, "account or region not found");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };
@@ -308,8 +308,8 @@ enum sbx_code store_backend_get(struct store_conn *db, const char *account_id, c
     store_arg_text(&q, region);
     enum sbx_code code = store_run_one(db, &S[BACKEND_GET], &q, "backend", &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, SBX_E_NO_STORAGE_BACKEND,
-                       "the account has no object storage backend in this region");
+        return store_say(err, SBX_E_NO_STORAGE_BACKEND,
+                         "the account has no object storage backend in this region");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };
@@ -347,7 +347,7 @@ static enum sbx_code one_registry(struct store_conn *db, int stmt, const struct 
     enum sbx_code code = store_run_one(db, &S[stmt], q, what, &res, err);
 
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "%s not found", what);
+        return store_say(err, code, "%s not found", what);
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };

@@ -289,7 +289,7 @@ enum sbx_code store_sandbox_create(struct store_conn *db, const struct store_san
     store_arg_bool(&q, in->personal);
     enum sbx_code code = store_run_one(db, &S[SANDBOX_CREATE], &q, "outcome", &res, err);
     if (code == SBX_E_IDEMPOTENCY_UNAVAILABLE)
-        return err_set(err, code, "Creating sandboxes is not possible now");
+        return store_say(err, code, "Creating sandboxes is not possible now");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };

@@ -160,7 +160,7 @@ static enum sbx_code template_create(struct store_conn *db, const struct store_t
     store_arg_bool(&q, in->deprecated == 1);
     enum sbx_code code = store_run_one(db, &S[TEMPLATE_CREATE], &q, "app", res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "App not found");
+        return store_say(err, code, "App not found");
     return code;
 }
 

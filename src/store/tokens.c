@@ -102,7 +102,7 @@ enum sbx_code store_token_create(struct store_conn *db, const struct store_token
     store_arg_null_int(&q, in->expires_in_s);
     enum sbx_code code = store_run_one(db, &S[TOKEN_CREATE], &q, "token", &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, code, "user, account or principal not found");
+        return store_say(err, code, "user, account or principal not found");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };
@@ -119,7 +119,7 @@ enum sbx_code store_token_find(struct store_conn *db, const unsigned char digest
     store_arg_bytes(&q, digest, SHA256_LEN);
     enum sbx_code code = store_run_one(db, &S[TOKEN_FIND], &q, "token", &res, err);
     if (code == SBX_E_NOT_FOUND)
-        return err_set(err, SBX_E_UNAUTHENTICATED, "the token is not valid");
+        return store_say(err, SBX_E_UNAUTHENTICATED, "the token is not valid");
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res, .a = a };

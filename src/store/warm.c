@@ -267,7 +267,7 @@ enum sbx_code store_warm_set(struct store_conn *db, const char *warm_id, enum st
     store_arg_text(&q, warm_id);
     store_arg_text(&q, store_warm_status_name(to));
     enum sbx_code code = store_run_one(db, &S[WARM_SET], &q, "member", &res, err);
-    return code == SBX_E_NOT_FOUND ? err_set(err, SBX_E_CHANGING, "the warm member was taken")
+    return code == SBX_E_NOT_FOUND ? store_say(err, SBX_E_CHANGING, "the warm member was taken")
                                    : code;
 }
 
