@@ -71,6 +71,11 @@ void api_set_reconcile(struct api *api, struct reconcile *reconcile)
     api->reconcile = reconcile;
 }
 
+void api_set_runs(struct api *api, struct reconcile_runs *runs)
+{
+    api->runs = runs;
+}
+
 void api_detach(struct api *api)
 {
     (void)pthread_rwlock_wrlock(&api->attached_lock);

@@ -16,6 +16,7 @@
 #include "base/seal.h"
 #include "http/server.h"
 #include "reconcile/reconcile.h"
+#include "reconcile/runs.h"
 #include "region/gateway_client.h"
 #include "store/store.h"
 
@@ -29,6 +30,9 @@ struct api_config {
     struct gateway_client *gateway; /* executions and images */
     struct store_waker *waker;      /* the other control planes */
     const struct seal_keys *seal;   /* NULL: what must be sealed is refused */
+    const struct secret *process_secret; /* of the regions' process path; NULL: on sockets */
+    const char *github_url;              /* base, without a trailing slash */
+    const char *github_ca_file;          /* NULL: net's */
     struct metrics *metrics;
     struct api_bounds bounds;
     const uid_t *admin_uids; /* beside root and our own */
@@ -48,6 +52,7 @@ MUST_USE enum sbx_code api_new(const struct api_config *config, struct api **out
 /* Woken after a write; waited for by terminate, pause, resume. Before the server starts: the
  * reconciler's notices come to the api, so it is made later. */
 void api_set_reconcile(struct api *api, struct reconcile *reconcile);
+void api_set_runs(struct api *api, struct reconcile_runs *runs); /* likewise; NULL: off */
 /* After the server's drain and before its stop: an answer of a region that comes later finds no
  * server any more. What it was for is settled by the reconciler, here or elsewhere. */
 void api_detach(struct api *api);

@@ -26,6 +26,8 @@ static enum sbx_code check_kind(const struct route *route, const struct api_call
 
     if (route->auth == API_AUTH_PERSON && person)
         return SBX_OK;
+    if (route->auth == API_AUTH_OWNER && caller->kind == STORE_TOKEN_USER)
+        return SBX_OK;
     if (route->auth == API_AUTH_PRINCIPAL && principal)
         return SBX_OK;
     if (caller->kind == STORE_TOKEN_ENV)
@@ -180,6 +182,7 @@ enum http_auth api_auth(void *owner, struct request *req, const struct route *ro
     case API_AUTH_NONE:
         return HTTP_AUTH_ALLOW;
     case API_AUTH_PERSON:
+    case API_AUTH_OWNER:
     case API_AUTH_PRINCIPAL:
         return judge_token(api, req, route, err);
     case API_AUTH_OPERATOR:

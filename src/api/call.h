@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "domain/access.h"
 #include "store/identity.h"
+#include "store/runs.h"
 #include "store/trail.h"
 
 /* Who may call. Zero is not a value: a row that forgets it is refused at start. */
@@ -22,6 +23,7 @@ enum api_auth_kind {
     API_AUTH_UNSET = 0,
     API_AUTH_NONE,      /* nothing of anybody is told */
     API_AUTH_PERSON,    /* user, MCP and OAuth tokens */
+    API_AUTH_OWNER,     /* user tokens only: the owner of a personal connection acts alone */
     API_AUTH_PRINCIPAL, /* service principals */
     API_AUTH_OPERATOR,  /* peer credentials of the admin socket */
 };
@@ -59,6 +61,8 @@ struct api_call {
     const json_t *args;
     const char *account_id; /* "" for operators where it is not given */
     struct api_access access;
+    const struct store_principal *principal; /* API_AUTH_PRINCIPAL only, its installation active */
+    void *note;                              /* a deferred handler's own, for its continuation */
     const char *object_kind, *object_id; /* for the audit row; set by the handler */
     int exit_code;                       /* execute; else -1 */
     int64_t duration_ms;                 /* execute; else -1 */
@@ -99,6 +103,7 @@ char *api_json_text(struct arena *a, const json_t *j);
 struct api {
     struct api_config cfg;
     struct reconcile *reconcile;
+    struct reconcile_runs *runs; /* NULL: personal runs are off */
     pthread_rwlock_t attached_lock;
     bool detached;
     struct api_tokens *tokens; /* the digest cache */

@@ -100,10 +100,52 @@ void api_call_audit(struct api_call *c, enum sbx_code code)
         api_audit_add(c->api->audit, &row);
 }
 
+static uint32_t permission_set(const char *list)
+{
+    uint32_t set = 0;
+    char one[32];
+
+    while (*list != '\0') {
+        size_t n = strcspn(list, ",");
+
+        if (n < sizeof(one)) {
+            memcpy(one, list, n);
+            one[n] = '\0';
+            set |= scopes_permission_parse(one);
+        }
+        list += n + (list[n] == ',');
+    }
+    return set;
+}
+
+/* 403 suspended installation right after the token kind, then 403 permission (contract 6). */
+static enum sbx_code check_principal(struct api_call *c, struct sbx_err *err)
+{
+    struct store_principal *p = arena_zalloc(c->a, sizeof(*p));
+
+    if (api_db_begin(c->api, c->req, err) != SBX_OK ||
+        store_principal_get(c->db, c->caller->principal_id, c->a, p, err) != SBX_OK)
+        return err->code;
+    c->account_id = p->installation.account_id;
+    if (!p->installation.active)
+        return err_set(err, SBX_E_INSTALLATION_SUSPENDED, "The installation is suspended.");
+    if ((permission_set(p->permissions) & c->spec->permission) == 0)
+        return err_set(err, SBX_E_INSUFFICIENT_SCOPE, "The principal needs the %s permission.",
+                       scopes_permission_name(c->spec->permission));
+    c->principal = p;
+    return SBX_OK;
+}
+
 static enum sbx_code run(struct api_call *c, struct sbx_err *err)
 {
     enum api_auth_kind auth = (enum api_auth_kind)request_route(c->req)->auth;
 
+    if (auth == API_AUTH_PRINCIPAL) {
+        if (check_principal(c, err) != SBX_OK || read_args(c, err) != SBX_OK)
+            return err->code;
+        c->ran = true;
+        return c->spec->handler(c, err);
+    }
     if (read_args(c, err) != SBX_OK)
         return err->code;
     c->account_id = json_get_str(c->args, "accountId", "");
@@ -111,7 +153,7 @@ static enum sbx_code run(struct api_call *c, struct sbx_err *err)
         return c->spec->handler(c, err);
     if (api_db_begin(c->api, c->req, err) != SBX_OK)
         return err->code;
-    if (auth == API_AUTH_PERSON && check_access(c, err) != SBX_OK)
+    if ((auth == API_AUTH_PERSON || auth == API_AUTH_OWNER) && check_access(c, err) != SBX_OK)
         return err->code;
     c->ran = true;
     c->object_id = json_get_str(c->args, "sandboxId", NULL);

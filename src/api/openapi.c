@@ -113,7 +113,7 @@ static void add_route(json_t *paths, json_t *schemas, const struct route *route,
     const struct api_spec *spec = route->spec;
     json_t *path = json_object_get(paths, route->path);
 
-    if (route->auth != API_AUTH_PERSON)
+    if (route->auth != API_AUTH_PERSON && route->auth != API_AUTH_OWNER && route->auth != API_AUTH_PRINCIPAL)
         return;
     if (path == NULL) {
         path = json_object();

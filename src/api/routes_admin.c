@@ -1,6 +1,7 @@
 #include "api/fields.h"
 #include "api/fields_admin.h"
 #include "api/handlers.h"
+#include "api/runs.h"
 
 /* The operator's routes on the admin socket (docs/api-admin.md). */
 
@@ -93,5 +94,6 @@ const struct route_table API_ADMIN[] = {
     { WHO, COUNT_OF(WHO) },
     { WHERE, COUNT_OF(WHERE) },
     { WHAT, COUNT_OF(WHAT) },
+    { API_RUN_ADMIN_ROUTES, API_RUN_ADMIN_ROUTE_COUNT },
 };
 const size_t API_ADMIN_COUNT = COUNT_OF(API_ADMIN);

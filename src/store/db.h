@@ -48,6 +48,12 @@ extern const struct store_stmt STORE_STMT_WARM[];
 extern const size_t STORE_STMT_WARM_COUNT;
 extern const struct store_stmt STORE_STMT_TRAIL[];
 extern const size_t STORE_STMT_TRAIL_COUNT;
+extern const struct store_stmt STORE_STMT_INSTALLATIONS[];
+extern const size_t STORE_STMT_INSTALLATIONS_COUNT;
+extern const struct store_stmt STORE_STMT_CONNECTIONS[];
+extern const size_t STORE_STMT_CONNECTIONS_COUNT;
+extern const struct store_stmt STORE_STMT_OPERATIONS[];
+extern const size_t STORE_STMT_OPERATIONS_COUNT;
 
 /* --- parameters, in order ---------------------------------------------- */
 
