@@ -327,7 +327,8 @@ static void put_range(json_t *j, const char *low, const char *high, int64_t min,
     if (min == 0 && max == 0)
         return;
     json_put_int(j, low, min);
-    json_put_int(j, high, max);
+    if (max != INT64_MAX)
+        json_put_int(j, high, max);
 }
 
 static json_t *string_json(const struct api_field *f, int64_t min, int64_t max)

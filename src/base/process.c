@@ -6,12 +6,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -231,25 +227,4 @@ enum sbx_code process_run(const char *const *argv, const void *input, size_t inp
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return err_set(err, SBX_E_INTERNAL, "%s: %s", argv[0], last_line(kept));
     return SBX_OK;
-}
-
-void process_notify(const char *state)
-{
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un to = { .sun_family = AF_UNIX };
-    SCOPED_FD int fd = -1;
-    size_t len;
-
-    if (path == NULL || (path[0] != '/' && path[0] != '@'))
-        return;
-    len = strlen(path);
-    if (len >= sizeof(to.sun_path))
-        return;
-    memcpy(to.sun_path, path, len);
-    if (path[0] == '@')
-        to.sun_path[0] = '\0'; /* the abstract namespace */
-    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0)
-        (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&to,
-                      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
 }

@@ -49,7 +49,4 @@ void process_end(struct process *p);
 MUST_USE enum sbx_code process_run(const char *const *argv, const void *input, size_t input_len,
                                    struct buf *output, int timeout_ms, struct sbx_err *err);
 
-/* Tells systemd: "READY=1", "STOPPING=1", "RELOADING=1". Nothing happens without NOTIFY_SOCKET. */
-void process_notify(const char *state);
-
 #endif
