@@ -154,4 +154,7 @@ bool run_preserves(const struct run_facts *run);
 /* The cause that a teardown writes down: the first one stays, but the owner's reset wins. */
 enum run_cause run_teardown_cause(const struct run_facts *run, enum run_event event);
 
+struct buf;
+void run_page_print(struct buf *out); /* docs/personal-runs.md */
+
 #endif
