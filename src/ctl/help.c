@@ -104,6 +104,13 @@ void ctl_help(const char *noun)
 
 /* --- completion ------------------------------------------------------------------ */
 
+static void print_option_names(const struct ctl_verb *v)
+{
+    for (size_t o = 0; v->options[o].name != NULL; o++)
+        if (v->options[o].name[0] == '-' && v->options[o].type != CTL_ARGV)
+            (void)printf("%s ", v->options[o].name);
+}
+
 /* "noun)" or "noun verb)" with what may follow, for both shells. */
 static void print_cases(const char *indent, const char *form)
 {
@@ -111,18 +118,24 @@ static void print_cases(const char *indent, const char *form)
     const char *noun;
 
     for (size_t n = 0; (noun = ctl_nouns(n)) != NULL; n++) {
-        bool bare = false;
+        bool bare = false, hidden = false;
 
-        (void)printf("%s'%s') %s='", indent, noun, form);
+        for (size_t i = 0; (v = ctl_verbs(i)) != NULL; i++)
+            if (strcmp(v->noun, noun) == 0 && v->verb == NULL)
+                bare = true, hidden = v->hidden;
+        if (hidden)
+            continue;
+        if (bare) /* whatever argument stands there */
+            (void)printf("%s'%s' | '%s '*) %s='", indent, noun, noun, form);
+        else
+            (void)printf("%s'%s') %s='", indent, noun, form);
         for (size_t i = 0; (v = ctl_verbs(i)) != NULL; i++) {
             if (strcmp(v->noun, noun) != 0 || v->hidden)
                 continue;
-            bare = v->verb == NULL;
-            if (!bare)
+            if (v->verb != NULL)
                 (void)printf("%s ", v->verb);
-            for (size_t o = 0; bare && v->options[o].name != NULL; o++)
-                if (v->options[o].name[0] == '-' && v->options[o].type != CTL_ARGV)
-                    (void)printf("%s ", v->options[o].name);
+            else
+                print_option_names(v);
         }
         (void)puts("' ;;");
     }
@@ -130,9 +143,7 @@ static void print_cases(const char *indent, const char *form)
         if (v->verb == NULL || v->hidden)
             continue;
         (void)printf("%s'%s %s') %s='", indent, v->noun, v->verb, form);
-        for (size_t o = 0; v->options[o].name != NULL; o++)
-            if (v->options[o].name[0] == '-' && v->options[o].type != CTL_ARGV)
-                (void)printf("%s ", v->options[o].name);
+        print_option_names(v);
         (void)puts("' ;;");
     }
 }

@@ -702,6 +702,26 @@ class Stack:
                    {"accountId": tenant.account, "region": tenant.region, "kind": "dir", "path": path})
         return path
 
+    def ctl(self, *words, tenant=None, code=0, env=None, data=None, plane=None):
+        """Runs sandboxctl against the plane; gives (stdout, stderr) as bytes.  tenant: whose token and ids."""
+        plane = plane or self.plane
+        sets = {"SANDBOXCTL_STATE": "/nonexistent", "SANDBOXCTL_SOCKET": plane.admin_socket}
+        if tenant:
+            token_file = os.path.join(self.dir, "token-" + tenant.account)
+            with open(token_file, "w") as f:
+                f.write(tenant.token + "\n")
+            sets.update(SANDBOXCTL_URL=plane.url, SANDBOXCTL_TOKEN_FILE=token_file, SANDBOXCTL_ACCOUNT=tenant.account,
+                        SANDBOXCTL_APP=tenant.app, SANDBOXCTL_TEMPLATE=tenant.template or "", SANDBOXCTL_REGION=tenant.region)
+        run = subprocess.run([program("sandboxctl"), *words], input=data, stdin=None if data else subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**clean_environment(), **sets, **(env or {})},
+                             timeout=300, check=False)
+        if code is not None and run.returncode != code:
+            raise AssertionError(f"sandboxctl {words}: exit {run.returncode}, not {code}:\n{run.stdout!r}\n{run.stderr!r}")
+        return run.stdout, run.stderr
+
+    def ctl_json(self, *words, **kw):
+        return json.loads(self.ctl("--json", *words, **kw)[0])
+
     # ---- the end
 
     def stop(self, rough=False):

@@ -1,0 +1,235 @@
+# ctest: timeout 300
+"""sandboxd --standalone: one root launcher, its own PostgreSQL, region and server; adoption, restart,
+lock, clean stop."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import harness
+from harness import Client, Tenant, busybox_rootfs, main, program, wait_for
+
+
+class Launcher:
+    """One state folder and the launcher that may run on it."""
+
+    def __init__(self, *flags):
+        self.dir = tempfile.mkdtemp(prefix="sbx-", dir=os.environ.get("SANDBOXD_TEST_DIR", "/tmp"))
+        os.chmod(self.dir, 0o755)
+        self.state = os.path.join(self.dir, "state")
+        self.rootfs = busybox_rootfs(os.path.join(self.dir, "rootfs"))
+        self.log_path = os.path.join(self.dir, "log")
+        self.flags = [f"--standalone-state={self.state}", "--standalone-port=0", f"--standalone-rootfs={self.rootfs}",
+                      *flags]
+        self.process = None
+
+    def start(self, wait=True):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen([program("sandboxd"), "--standalone", *self.flags], stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, env=harness.clean_environment(), start_new_session=True)
+        if wait:
+            wait_for("the launcher is ready", self.ready, 120)
+        return self
+
+    def ready(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the launcher ended with {self.process.returncode}:\n{self.log()[-4000:]}")
+        with contextlib.suppress(OSError):
+            with open(os.path.join(self.state, "run/ready")) as f:
+                return f.read().strip() == str(self.process.pid)
+        return False
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(120)
+
+    def log(self):
+        with open(self.log_path, errors="replace") as f:
+            return f.read()
+
+    def client(self):
+        with open(os.path.join(self.state, "client.json")) as f:
+            return json.load(f)
+
+    def tenant(self):
+        c = self.client()
+        with open(c["tokenFile"]) as f:
+            token = f.read().strip()
+
+        class Plane:
+            url = c["url"]
+
+        return Tenant(None, Plane, account=c["accountId"], app=c["appId"], token=token, region=c["region"],
+                      template=c["templateId"])
+
+    def ctl(self, *words, code=0):
+        run = subprocess.run([program("sandboxctl"), "--state", self.state, *words], stdin=subprocess.DEVNULL, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=harness.clean_environment())
+        if run.returncode != code:
+            raise AssertionError(f"sandboxctl {words}: {run.returncode}: {run.stdout}{run.stderr}")
+        return run.stdout
+
+    def pids(self):
+        """{part: pid} of what runs on this state folder, sandboxes apart."""
+        out = {}
+        for pid, words in processes(self.state + "/"):
+            for part, mark in (("postgres", "/bin/postgres -D"), ("region", "sandbox-region --config"),
+                               ("server", "sandboxd --config")):
+                if mark in words:
+                    out[part] = pid
+        return out
+
+    def remove(self):
+        for _ in range(50):
+            left = processes(self.dir + "/")
+            for pid, _words in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            if not left:
+                break
+            time.sleep(0.1)
+        with open("/proc/mounts") as f:
+            for mount in sorted((line.split()[1] for line in f if self.dir + "/" in line), key=len, reverse=True):
+                subprocess.run(["umount", "-l", mount], check=False)
+        run = os.path.join(self.state, "run")
+        if os.path.islink(run):
+            shutil.rmtree(os.readlink(run), ignore_errors=True)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def processes(mark):
+    out = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as f:
+            words = f.read().replace(b"\0", b" ").decode("utf-8", "replace")
+            if mark in words and int(pid) != os.getpid():
+                out.append((int(pid), words))
+    return out
+
+
+class Standalone(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        try:
+            program("sandbox-region"), program("sandboxctl"), program("sandbox-agent")
+            harness.user_ids("sandboxd")
+            cls.launcher = Launcher()
+        except harness.Missing as e:
+            raise unittest.SkipTest(str(e)) from None
+        try:
+            cls.launcher.start()
+        except BaseException:
+            cls.launcher.remove()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.launcher.remove()
+
+    def setUp(self):
+        self.addCleanup(self.tell)
+
+    def tell(self):
+        if self._outcome.result.failures or self._outcome.result.errors:
+            harness.LOGS.append((self.launcher, "\n".join(self.launcher.log().splitlines()[-60:])))
+
+    def test_1_first_objects_and_users(self):
+        l = self.launcher
+        tenant = l.tenant()
+        box = tenant.ready()
+        self.assertEqual(tenant.execute(box, ["echo", "hi"])["stdout"], "hi\n")
+        self.assertEqual(l.ctl("exec", box["sandboxId"], "--", "cat", "/proc/version").split()[0], "Linux")
+        # The server and PostgreSQL are nobody's root, and the launcher's secrets are not public.
+        pids = l.pids()
+        for part, user in (("server", "sandboxd"), ("postgres", "postgres"), ("region", "root")):
+            self.assertEqual(os.stat(f"/proc/{pids[part]}").st_uid, harness.user_ids(user)[0] if user != "root" else 0)
+        for name in ("token", "client.json"):
+            self.assertEqual(os.stat(os.path.join(l.state, name)).st_mode & 0o777, 0o600)
+        for name in ("seal.keys", "sandboxd.conf"):
+            self.assertEqual(os.stat(os.path.join(l.state, name)).st_mode & 0o007, 0)
+        with open(f"/proc/{pids['server']}/status") as f:
+            status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+        self.assertEqual((status["CapEff"], status["CapBnd"], status["NoNewPrivs"]), ("0" * 16, "0" * 16, "1"))
+        tenant.terminate(box)
+
+    def test_2_a_second_launcher_is_refused(self):
+        run = subprocess.run([program("sandboxd"), "--standalone", *self.launcher.flags], text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=harness.clean_environment(), timeout=30)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(f"another sandboxd (pid {self.launcher.process.pid})", run.stdout)
+        self.assertTrue(self.launcher.ready())
+
+    def test_3_killed_launcher_and_adoption(self):
+        l = self.launcher
+        tenant = l.tenant()
+        box = tenant.ready()
+        before = l.pids()
+        url = l.client()["url"]
+        l.process.kill()
+        l.process.wait()
+        self.assertEqual(l.pids(), before)  # nothing went with it
+        l.start()
+        after = l.pids()
+        self.assertEqual((after["postgres"], after["region"]), (before["postgres"], before["region"]))
+        self.assertEqual(l.client()["url"], url)  # the same port
+        tenant = l.tenant()
+        self.assertEqual(tenant.get(box)["status"], "READY")
+        self.assertEqual(tenant.execute(box, ["echo", "still"])["stdout"], "still\n")
+        tenant.terminate(box)
+
+    def test_4_a_part_that_dies_comes_back(self):
+        l = self.launcher
+        for part in ("server", "region", "postgres"):
+            with self.subTest(part=part):
+                old = l.pids()[part]
+                os.kill(old, signal.SIGKILL)
+                new = wait_for(f"{part} runs again", lambda: l.pids().get(part) not in (None, old) and l.pids()[part], 60)
+                self.assertNotEqual(new, old)
+                wait_for("the server is ready", self.is_ready, 60)
+        tenant = l.tenant()
+        box = tenant.ready(timeout=90)
+        self.assertEqual(tenant.execute(box, ["true"])["exitCode"], 0)
+        tenant.terminate(box)
+
+    def is_ready(self):
+        with contextlib.suppress(OSError):
+            return Client(self.launcher.client()["url"]).get("/readyz").status == 200
+        return False
+
+    def test_5_sandboxes_survive_a_clean_restart(self):
+        l = self.launcher
+        tenant = l.tenant()
+        box = tenant.ready()
+        self.assertEqual(l.stop(), 0)
+        self.assertEqual(l.pids(), {})
+        l.start()
+        tenant = l.tenant()
+        self.assertEqual(tenant.execute(box, ["echo", "back"])["stdout"], "back\n")
+
+    def test_6_clean_stop_leaves_nothing(self):
+        l = self.launcher
+        run = os.path.realpath(os.path.join(l.state, "run"))
+        l.ctl("sandbox", "drain")
+        self.assertEqual(l.stop(), 0)
+        left = [words for _pid, words in processes(l.state + "/") + processes(run + "/")]
+        self.assertEqual(left, [])
+        with open("/proc/mounts") as f:
+            self.assertEqual([line for line in f if l.dir + "/" in line or run in line], [])
+        self.assertNotIn("Sanitizer", l.log())
+        self.assertNotIn("runtime error", l.log())
+        # and all is there again at the next start
+        l.start()
+        boxes = l.tenant().list()["sandboxes"]
+        self.assertTrue(boxes and all(b["status"] == "TERMINATED" for b in boxes))
+        self.assertEqual(len(json.loads(l.ctl("--json", "account", "list"))["accounts"]), 1)
+        self.assertEqual(l.stop(), 0)
+
+
+if __name__ == "__main__":
+    main()
