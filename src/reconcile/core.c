@@ -1,0 +1,715 @@
+#include "reconcile/core.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "reconcile/state.h"
+
+enum {
+    SCAN_MS = 50,         /* how often the timers of calls under way are looked at */
+    TIMER_AGAIN_MS = 200, /* after a timer's move that the database's clock refused */
+    ROUNDS_MAX = 64,      /* batches of one pass */
+    REAP_EVERY_MS = 2000,
+    BEAT_EVERY_MS = 1000,
+    ORPHANS_EVERY_MS = 1000,
+    PRUNE_EVERY_MS = 60000,
+    PRUNE_ROWS = 1000,
+};
+
+/* --- writing ----------------------------------------------------------- */
+
+struct plan_row reconcile_plan_row(const struct store_sandbox *row)
+{
+    return (struct plan_row){
+        .status = row->status,
+        .desired = row->desired,
+        .generation = row->generation,
+        .deadline_ms = row->deadline_at_ms,
+        .expires_ms = row->expires_at_ms,
+        .last_active_ms = row->last_active_at_ms,
+        .suspended_ms = row->suspended_at_ms,
+        .failed_ms = row->failed_at_ms,
+        .idle_timeout_s = row->idle_timeout_s,
+        .suspended_retention_s = row->suspended_retention_s,
+        .persistence = row->persistence_mode,
+        .personal = row->personal,
+        .compute_held = row->holds_compute,
+        .executions = row->running,
+        .attempts = row->attempt,
+    };
+}
+
+static enum store_guard guard_of(enum sandbox_event event)
+{
+    if (event == SANDBOX_EV_IDLE)
+        return STORE_GUARD_IDLE;
+    if (event == SANDBOX_EV_LIFETIME)
+        return STORE_GUARD_EXPIRED;
+    if (event == SANDBOX_EV_RETENTION)
+        return STORE_GUARD_RETENTION;
+    if (event == SANDBOX_EV_LATE)
+        return STORE_GUARD_DEADLINE;
+    return STORE_GUARD_NONE;
+}
+
+struct store_move reconcile_move_of(const char *sandbox_id, const struct plan_row *row,
+                                    const struct plan_step *step, int64_t now_ms)
+{
+    struct store_move m = {
+        .sandbox_id = sandbox_id,
+        .generation = row->generation,
+        .from = SANDBOX_BIT(row->status),
+        .to = step->status,
+        .guard = guard_of(step->event),
+        .desired_op = step->desired == SANDBOX_STATUS_NONE ? STORE_CLEAR : STORE_SET,
+        .desired = step->desired,
+        .status_reason = step->reason,
+        .fault = step->fault,
+        .end_reason = step->end_reason,
+        .compute = step->release ? STORE_CLEAR : STORE_KEEP,
+        .set_claimed = step->status == SANDBOX_ALLOCATING,
+        .cause = sandbox_event_name(step->event),
+        .actor = "reconciler",
+    };
+
+    if (step->deadline_ms > now_ms)
+        m.deadline_in_ms = step->deadline_ms - now_ms;
+    if (step->status == SANDBOX_TERMINATED) {
+        m.next = STORE_NEXT_NEVER;
+    } else if (step->status == SANDBOX_FAILED && step->desired != SANDBOX_TERMINATED) {
+        m.next = STORE_NEXT_IN;
+        m.next_in_ms = step->due_ms > now_ms ? step->due_ms - now_ms : 0;
+    } else if (step->desired == SANDBOX_TERMINATED) {
+        m.next = STORE_NEXT_IN; /* at once */
+    }
+    return m;
+}
+
+static struct reconcile_intent *intent_new(struct reconcile_core *c, const char *id,
+                                           const char *region, const struct plan_row *row,
+                                           const struct plan_step *step, struct reconcile_op *op,
+                                           enum reconcile_fate fate)
+{
+    struct reconcile_intent *in = &c->batch.intents[c->batch.count++];
+
+    assert(c->batch.count <= RECONCILE_BATCH);
+    memset(in, 0, sizeof(*in));
+    (void)str_copy(in->id, sizeof(in->id), id);
+    (void)str_copy(in->region, sizeof(in->region), region);
+    in->op = op;
+    in->fate = fate;
+    in->step = *step;
+    if (step->reason) {
+        (void)str_copy(in->reason, sizeof(in->reason), step->reason);
+        in->step.reason = in->reason;
+    }
+    if (step->status == SANDBOX_FAILED && row->failed_ms)
+        in->step.due_ms = row->failed_ms + c->cfg.times.failed_retention_s * 1000;
+    in->move = reconcile_move_of(in->id, row, &in->step, reconcile_db_now(c));
+    if (step->action != SANDBOX_ACT_NONE || fate == RECONCILE_OP_STAYS) {
+        in->move.lease_owner = c->cfg.instance;
+        in->move.lease_ms = c->cfg.lease_ms;
+        in->move.next = STORE_NEXT_IN;
+        in->move.next_in_ms = c->cfg.lease_ms;
+    }
+    if (fate == RECONCILE_OP_STAYS)
+        (void)str_copy(in->operation_id, sizeof(in->operation_id), op->operation_id);
+    else if (step->action != SANDBOX_ACT_NONE)
+        id_new(in->operation_id);
+    in->move.operation_id = in->operation_id[0] ? in->operation_id : NULL;
+    return in;
+}
+
+void reconcile_release(struct reconcile_core *c, const char *sandbox_id, const struct plan_row *row,
+                       const struct plan_step *step, const char *last_error)
+{
+    struct reconcile_batch *b = &c->batch;
+    struct store_release *rel;
+    int64_t now = reconcile_db_now(c);
+
+    if (b->release_count == RECONCILE_BATCH) {
+        (void)reconcile_ids_add(&c->recover, sandbox_id);
+        return;
+    }
+    rel = &b->releases[b->release_count];
+    (void)str_copy(b->release_ids[b->release_count], ID_SIZE, sandbox_id);
+    (void)str_copy(b->release_errors[b->release_count], RECONCILE_MESSAGE_SIZE,
+                   last_error ? last_error : "");
+    *rel = (struct store_release){
+        .sandbox_id = b->release_ids[b->release_count],
+        .generation = row->generation,
+        .owner = c->cfg.instance,
+        .keep_attempt = step->count_attempt,
+        .last_error = last_error && last_error[0] ? b->release_errors[b->release_count] : NULL,
+    };
+    b->release_count++;
+    if (row->status == SANDBOX_TERMINATED) {
+        rel->next = STORE_NEXT_NEVER;
+    } else if (step->count_attempt || row->status == SANDBOX_FAILED || step->move) {
+        rel->next = STORE_NEXT_IN;
+        rel->next_in_ms = !step->move && step->due_ms > now ? step->due_ms - now : 0;
+    }
+}
+
+static void flush_releases(struct reconcile_core *c)
+{
+    struct reconcile_batch *b = &c->batch;
+    struct sbx_err err = { 0 };
+
+    if (b->release_count == 0)
+        return;
+    if (c->cfg.store->release(c->cfg.db, b->releases, b->release_count, &err)) {
+        reconcile_db_failed(c, &err, "release");
+        for (size_t i = 0; i < b->release_count; i++)
+            (void)reconcile_ids_add(&c->recover, b->release_ids[i]);
+    }
+    b->release_count = 0;
+}
+
+static void op_fate(struct reconcile_core *c, const struct reconcile_intent *in)
+{
+    if (in->op && in->fate == RECONCILE_OP_ENDS)
+        reconcile_op_free(c, in->op);
+}
+
+static void intent_moved(struct reconcile_core *c, const struct reconcile_intent *in,
+                         const struct store_sandbox *row)
+{
+    c->counts.moves++;
+    c->db_offset_ms = row->now_ms - reconcile_mono(c);
+    if (in->step.event == SANDBOX_EV_LOST) {
+        c->counts.lost++;
+        log_warn("a sandbox vanished from its region", LOG_S("sandboxId", in->id),
+                 LOG_S("region", in->region));
+    }
+    log_info("moved", LOG_S("sandboxId", in->id), LOG_S("status", sandbox_status_name(row->status)),
+             LOG_S("cause", in->move.cause), LOG_I("generation", row->generation),
+             LOG_S("reason", in->move.status_reason));
+    if (in->op && in->fate == RECONCILE_OP_STAYS) {
+        in->op->row = reconcile_plan_row(row);
+        in->op->generation = row->generation;
+    }
+    if (in->op && in->fate == RECONCILE_OP_LOSES)
+        in->op->lost = true;
+    op_fate(c, in);
+    if (c->cfg.on_move)
+        c->cfg.on_move(c->cfg.move_arg, row);
+    if (in->step.action != SANDBOX_ACT_NONE)
+        reconcile_act(c, row, in->step.action);
+}
+
+static void intent_lost(struct reconcile_core *c, const struct reconcile_intent *in)
+{
+    c->counts.moves_lost++;
+    (void)reconcile_ids_add(&c->recover, in->id);
+    if (in->op && in->fate != RECONCILE_OP_ENDS)
+        in->op->timer_ms = reconcile_mono(c) + TIMER_AGAIN_MS;
+    if (in->deployed)
+        reconcile_late_add(c, in->id, in->region, in->move.generation, 0);
+    op_fate(c, in);
+}
+
+/* Writes the batch's moves in one pipeline and does what follows from each. */
+static void flush_moves(struct reconcile_core *c, struct arena *a)
+{
+    struct reconcile_batch *b = &c->batch;
+    struct store_move moves[RECONCILE_BATCH];
+    bool moved[RECONCILE_BATCH] = { false };
+    struct store_sandbox *rows;
+    struct sbx_err err = { 0 };
+    size_t count = b->count;
+
+    if (count == 0)
+        return;
+    rows = arena_zalloc(a, count * sizeof(*rows));
+    for (size_t i = 0; i < count; i++)
+        moves[i] = b->intents[i].move;
+    if (c->cfg.store->moves(c->cfg.db, moves, count, moved, a, rows, &err)) {
+        /* Some may have been written: every row is read again once the database answers. */
+        reconcile_db_failed(c, &err, "moves");
+        for (size_t i = 0; i < count; i++) {
+            (void)reconcile_ids_add(&c->recover, b->intents[i].id);
+            if (b->intents[i].deployed)
+                reconcile_late_add(c, b->intents[i].id, b->intents[i].region,
+                                   b->intents[i].move.generation, 0);
+            op_fate(c, &b->intents[i]);
+        }
+        b->count = 0;
+        return;
+    }
+    b->count = 0; /* what follows may fill the next one */
+    for (size_t i = 0; i < count; i++) {
+        if (moved[i])
+            intent_moved(c, &b->intents[i], &rows[i]);
+        else
+            intent_lost(c, &b->intents[i]);
+    }
+}
+
+/* --- where moves come from --------------------------------------------- */
+
+/* A row whose lease we have just got. */
+static void consider_row(struct reconcile_core *c, const struct store_sandbox *row)
+{
+    struct plan_row p = reconcile_plan_row(row);
+    struct plan_observation nothing = { 0 };
+    struct reconcile_op *op = reconcile_op_of(c, row->sandbox_id);
+    struct plan_step step;
+    struct sbx_err err = { 0 };
+
+    if (op && op->generation == row->generation && !op->lost)
+        return; /* the lease had run out under our own call */
+    step = plan_next(&p, &nothing, &c->cfg.times, row->now_ms, reconcile_jitter(c));
+    if (step.changes) {
+        (void)intent_new(c, row->sandbox_id, row->region, &p, &step, NULL, RECONCILE_OP_ENDS);
+        return;
+    }
+    if (step.move && step.desired == SANDBOX_TERMINATED && p.desired != SANDBOX_TERMINATED) {
+        if (c->cfg.store->desire(c->cfg.db, row->sandbox_id, SANDBOX_BIT(p.status),
+                                 SANDBOX_TERMINATED, step.end_reason, "reconciler", NULL, &err) &&
+            err.code != SBX_E_CHANGING)
+            reconcile_db_failed(c, &err, "desire");
+        reconcile_release(c, row->sandbox_id, &p, &step, NULL);
+        return;
+    }
+    if (step.action != SANDBOX_ACT_NONE)
+        reconcile_act(c, row, step.action);
+    else
+        reconcile_release(c, row->sandbox_id, &p, &step, NULL);
+}
+
+static size_t claim_due(struct reconcile_core *c, struct arena *a, size_t room)
+{
+    struct store_sandboxes rows = { 0 };
+    struct sbx_err err = { 0 };
+
+    if (c->quiet || c->op_count >= c->cfg.actions_max)
+        return 0;
+    if (room > c->cfg.actions_max - c->op_count)
+        room = c->cfg.actions_max - c->op_count;
+    if (c->cfg.store->claim_due(c->cfg.db, c->cfg.instance, c->cfg.lease_ms, (int)room, a, &rows,
+                                &err)) {
+        reconcile_db_failed(c, &err, "claim");
+        return 0;
+    }
+    reconcile_db_worked(c);
+    for (size_t i = 0; i < rows.count; i++) {
+        c->db_offset_ms = rows.rows[i].now_ms - reconcile_mono(c);
+        consider_row(c, &rows.rows[i]);
+    }
+    c->counts.claims += rows.count;
+    return rows.count;
+}
+
+static void note_persistence(struct reconcile_intent *in, const struct reconcile_answer *answer)
+{
+    const struct reconcile_seen *s = answer->count ? &answer->seen[0] : NULL;
+    struct store_persistence *p = &in->persistence;
+
+    if (in->op->row.persistence == SANDBOX_PERSISTENCE_EPHEMERAL)
+        return;
+    if (s && s->has_persistence) {
+        p->mount_path = s->mount_path[0] ? s->mount_path : NULL;
+        p->last_snapshot_at_ms = s->last_snapshot_at_ms;
+        p->last_snapshot_bytes = s->last_snapshot_bytes;
+        p->last_snapshot_error = s->snapshot_error[0] ? s->snapshot_error : NULL;
+        p->restore_failed = s->restore_failed;
+        in->move.persistence = p;
+    } else if (in->op->kind == RECONCILE_SAVE && answer->code == SBX_OK && answer->snapshot_at_ms) {
+        p->last_snapshot_at_ms = answer->snapshot_at_ms;
+        p->last_snapshot_bytes = answer->snapshot_bytes;
+        in->move.persistence = p;
+    } else if (in->op->kind == RECONCILE_SAVE && in->step.event == SANDBOX_EV_NOT_SAVED) {
+        p->last_snapshot_error = answer->message;
+        in->move.persistence = p;
+    }
+}
+
+/* The answer of a call that drives a row. */
+static void settle_row(struct reconcile_core *c, struct reconcile_op *op,
+                       const struct reconcile_answer *answer)
+{
+    struct plan_observation seen = reconcile_observe(op, answer);
+    bool deployed = op->kind == RECONCILE_DEPLOY && (answer->code == SBX_OK || !answer->answered);
+    struct reconcile_intent *in;
+    struct plan_step step;
+
+    if (op->lost) {
+        if (deployed)
+            reconcile_late_add(c, op->id, op->region, op->generation, 0);
+        reconcile_op_free(c, op);
+        return;
+    }
+    step = plan_next(&op->row, &seen, &c->cfg.times, reconcile_db_now(c), reconcile_jitter(c));
+    if (!step.changes && !step.release) {
+        reconcile_release(c, op->id, &op->row, &step, answer->code ? answer->message : NULL);
+        reconcile_op_free(c, op);
+        return;
+    }
+    in = intent_new(c, op->id, op->region, &op->row, &step, op, RECONCILE_OP_ENDS);
+    in->deployed = op->kind == RECONCILE_DEPLOY && answer->code == SBX_OK;
+    in->move.set_warm = in->deployed && answer->count && answer->seen[0].warm;
+    note_persistence(in, answer);
+    if (step.event == SANDBOX_EV_NOT_SAVED) {
+        in->move.status_reason =
+            answer->code == SBX_E_SNAPSHOT_FAILED || answer->code == SBX_E_SNAPSHOT_OVERWRITE
+                ? "The pause failed; the sandbox runs as before."
+                : "The sandbox cannot be paused now; it runs as before.";
+    }
+}
+
+static void settle(struct reconcile_core *c, struct reconcile_op *op,
+                   const struct reconcile_answer *answer)
+{
+    switch (op->purpose) {
+    case RECONCILE_FOR_ROW:
+        settle_row(c, op, answer);
+        return;
+    case RECONCILE_FOR_UNDO:
+        if (answer->code == SBX_OK || answer->code == SBX_E_STALE) {
+            c->counts.undone++;
+            log_info("a late result was torn down", LOG_S("sandboxId", op->id));
+        } else {
+            reconcile_late_add(c, op->id, op->region, op->generation, op->tries + 1);
+        }
+        break;
+    case RECONCILE_FOR_STRAY: /* the next sweep sees it again when this failed */
+        if (answer->code == SBX_OK)
+            log_info("a stray was destroyed", LOG_S("sandboxId", op->id));
+        break;
+    case RECONCILE_FOR_SWEEP:
+        reconcile_sweep_answer(c, op, answer);
+        break;
+    case RECONCILE_FOR_ORPHANS:
+        reconcile_orphan_answer(c, op, answer);
+        break;
+    case RECONCILE_FOR_WARM:
+    case RECONCILE_FOR_DRAIN:
+        reconcile_warm_answer(c, op, answer);
+        break;
+    case RECONCILE_FOR_PURGE:
+        reconcile_purge_answer(c, op, answer);
+        break;
+    }
+    reconcile_op_free(c, op);
+}
+
+/* Works on waiting answers while the batch has room. They are freed with the arena: moves borrow
+ * their texts. */
+static size_t take_answers(struct reconcile_core *c, struct arena *a)
+{
+    size_t taken = 0;
+
+    while (c->answers && c->batch.count < RECONCILE_BATCH - 1) {
+        struct reconcile_answer *answer = c->answers;
+        struct reconcile_op *op = reconcile_op_by_token(c, answer->token);
+
+        c->answers = answer->link;
+        if (!c->answers)
+            c->answers_end = &c->answers;
+        arena_defer(a, (void (*)(void *))reconcile_answer_free, answer);
+        if (op)
+            settle(c, op, answer);
+        taken++;
+    }
+    return taken;
+}
+
+/* A deploy that takes a while is STARTING; a call whose row is overdue loses it. */
+static void scan_ops(struct reconcile_core *c)
+{
+    int64_t mono = reconcile_mono(c), now = reconcile_db_now(c);
+
+    if (mono < c->next_scan_ms)
+        return;
+    c->next_scan_ms = mono + SCAN_MS;
+    for (size_t i = 0; i < OP_BUCKETS; i++) {
+        for (struct reconcile_op *op = c->tokens[i]; op; op = op->by_token) {
+            struct plan_observation seen = { 0 };
+            enum reconcile_fate fate = RECONCILE_OP_LOSES;
+            struct plan_step step;
+            int64_t due;
+
+            if (op->purpose != RECONCILE_FOR_ROW || op->lost || mono < op->timer_ms ||
+                c->batch.count >= RECONCILE_BATCH - 1)
+                continue;
+            due = plan_due_ms(&op->row, &c->cfg.times);
+            if (op->kind == RECONCILE_DEPLOY && op->row.status == SANDBOX_ALLOCATING &&
+                mono - op->started_ms >= c->cfg.accept_ms) {
+                seen.seen = PLAN_SEEN_ACCEPTED;
+                fate = RECONCILE_OP_STAYS;
+            } else if (due == 0 || due > now || op->row.status == SANDBOX_FAILED) {
+                continue;
+            }
+            step = plan_next(&op->row, &seen, &c->cfg.times, now, reconcile_jitter(c));
+            op->timer_ms = mono + TIMER_AGAIN_MS;
+            if (step.changes)
+                (void)intent_new(c, op->id, op->region, &op->row, &step, op, fate);
+        }
+    }
+}
+
+/* Rows that a failed write or a lost move left: what is still leased by us and has no call is given
+ * back. */
+static void recover(struct reconcile_core *c, struct arena *a)
+{
+    const char *ids[STORE_LIST_MAX];
+    struct store_sandboxes rows = { 0 };
+    struct sbx_err err = { 0 };
+    size_t n = c->recover.count < STORE_LIST_MAX ? c->recover.count : STORE_LIST_MAX;
+    struct plan_step now = { .move = &SANDBOX_MOVES[0] }; /* due at once */
+
+    if (n > RECONCILE_BATCH / 2)
+        n = RECONCILE_BATCH / 2;
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        ids[i] = arena_strdup(a, c->recover.ids[i]);
+    if (c->cfg.store->list_ids(c->cfg.db, ids, n, a, &rows, &err)) {
+        reconcile_db_failed(c, &err, "recover");
+        return;
+    }
+    reconcile_db_worked(c);
+    reconcile_ids_drop(&c->recover, n);
+    for (size_t i = 0; i < rows.count; i++) {
+        const struct store_sandbox *row = &rows.rows[i];
+        struct reconcile_op *op = reconcile_op_of(c, row->sandbox_id);
+        struct plan_row p = reconcile_plan_row(row);
+
+        if (op && op->generation != row->generation)
+            op->lost = true;
+        if (row->lease_owner && strcmp(row->lease_owner, c->cfg.instance) == 0 && (!op || op->lost))
+            reconcile_release(c, row->sandbox_id, &p, &now, NULL);
+        if (c->cfg.on_move)
+            c->cfg.on_move(c->cfg.move_arg, row);
+    }
+}
+
+/* Rows to be asked about now: an execute found them gone. */
+static void take_probes(struct reconcile_core *c, struct arena *a)
+{
+    size_t n = 0;
+
+    while (n < c->probes.count && c->op_count < c->cfg.actions_max && !c->quiet) {
+        struct store_sandbox row = { 0 };
+        struct sbx_err err = { 0 };
+        enum sbx_code code;
+
+        code = c->cfg.store->claim_one(c->cfg.db, c->cfg.instance, c->cfg.lease_ms,
+                                       c->probes.ids[n], a, &row, &err);
+        if (code == SBX_OK && sandbox_status_in(row.status, SANDBOX_SET_RUNNING)) {
+            reconcile_act(c, &row, SANDBOX_ACT_ASK);
+        } else if (code == SBX_OK) {
+            (void)reconcile_ids_add(&c->recover, row.sandbox_id);
+        } else if (code != SBX_E_BUSY && code != SBX_E_NOT_FOUND) {
+            reconcile_db_failed(c, &err, "probe");
+            break;
+        }
+        n++;
+    }
+    reconcile_ids_drop(&c->probes, n);
+}
+
+static void end_executions(struct reconcile_core *c)
+{
+    size_t n = 0;
+
+    while (n < c->ended.count) {
+        struct sbx_err err = { 0 };
+
+        if (c->cfg.store->execution_end(c->cfg.db, c->ended.ids[n], NULL, &err)) {
+            reconcile_db_failed(c, &err, "end execution");
+            break;
+        }
+        n++;
+    }
+    reconcile_ids_drop(&c->ended, n);
+}
+
+/* --- what happens now and then ----------------------------------------- */
+
+static bool every(struct reconcile_core *c, int64_t *next, int64_t ms)
+{
+    int64_t mono = reconcile_mono(c);
+
+    if (mono < *next || !reconcile_db_usable(c))
+        return false;
+    *next = mono + ms;
+    return true;
+}
+
+static void housekeeping(struct reconcile_core *c, struct arena *a)
+{
+    struct sbx_err err = { 0 };
+    int n;
+
+    if (every(c, &c->next_beat_ms, BEAT_EVERY_MS) &&
+        c->cfg.store->beat(c->cfg.db, c->cfg.instance, &err))
+        reconcile_db_failed(c, &err, "beat");
+    err.code = SBX_OK;
+    if (every(c, &c->next_renew_ms, c->cfg.lease_ms / 3) && c->op_count > 0 &&
+        c->cfg.store->renew(c->cfg.db, c->cfg.instance, c->cfg.lease_ms, &n, &err))
+        reconcile_db_failed(c, &err, "renew");
+    err.code = SBX_OK;
+    if (every(c, &c->next_reap_ms, REAP_EVERY_MS) &&
+        c->cfg.store->reap(c->cfg.db, c->cfg.stale_ms, &n, &err))
+        reconcile_db_failed(c, &err, "reap");
+    if (every(c, &c->next_orphan_ms, ORPHANS_EVERY_MS))
+        reconcile_orphan_pass(c, a);
+    reconcile_late_pass(c, a);
+    if (c->quiet)
+        return;
+    reconcile_sweep_pass(c);
+    reconcile_warm_pass(c, a);
+    reconcile_purge_pass(c, a);
+    err.code = SBX_OK;
+    if (c->cfg.trail_keep_ms && every(c, &c->next_prune_ms, PRUNE_EVERY_MS) &&
+        c->cfg.store->prune(c->cfg.db, c->cfg.trail_keep_ms, PRUNE_ROWS, &n, &err))
+        reconcile_db_failed(c, &err, "prune");
+}
+
+/* Milliseconds until the next row is due, as far as the poll allows. */
+static int64_t wait_ms(struct reconcile_core *c)
+{
+    int64_t due = -1, wait = c->cfg.poll_ms;
+    struct sbx_err err = { 0 };
+
+    if (c->answers || c->wake || c->probes.count)
+        return 0;
+    if (c->op_count > 0 && wait > SCAN_MS)
+        wait = SCAN_MS;
+    if (c->quiet)
+        return wait;
+    if (c->cfg.store->next_due(c->cfg.db, &due, &err))
+        reconcile_db_failed(c, &err, "next due");
+    else if (due >= 0 && due < wait && c->op_count < c->cfg.actions_max)
+        wait = due > 0 ? due : 1;
+    return wait;
+}
+
+int64_t reconcile_core_pass(struct reconcile_core *c)
+{
+    bool poll = c->wake || reconcile_mono(c) >= c->next_poll_ms;
+
+    if (!reconcile_db_usable(c))
+        return c->db_retry_ms - reconcile_mono(c);
+    c->wake = false;
+    for (int round = 0; round < ROUNDS_MAX && reconcile_db_usable(c); round++) {
+        SCOPED_ARENA struct arena *a = arena_new();
+        size_t work;
+
+        recover(c, a);
+        if (!c->db_up && c->recover.count)
+            break;
+        work = take_answers(c, a);
+        scan_ops(c);
+        take_probes(c, a);
+        if (poll && c->batch.count < RECONCILE_BATCH / 2) {
+            size_t room = RECONCILE_BATCH / 2;
+            size_t got = claim_due(c, a, room);
+
+            poll = got == room;
+            work += got;
+            c->next_poll_ms = reconcile_mono(c) + c->cfg.poll_ms;
+        }
+        flush_moves(c, a);
+        flush_releases(c);
+        if (work == 0)
+            break;
+    }
+    {
+        SCOPED_ARENA struct arena *a = arena_new();
+
+        end_executions(c);
+        housekeeping(c, a);
+        flush_releases(c);
+    }
+    return wait_ms(c);
+}
+
+/* --- the rest of the surface ------------------------------------------- */
+
+struct reconcile_core *reconcile_core_new(const struct reconcile_core_config *config)
+{
+    struct reconcile_core *c = mem_zalloc(sizeof(*c));
+
+    c->cfg = *config;
+    c->rng = config->seed | 1;
+    c->answers_end = &c->answers;
+    c->recover.max = RECONCILE_RECOVER_MAX;
+    c->probes.max = RECONCILE_RECOVER_MAX;
+    c->ended.max = RECONCILE_RECOVER_MAX;
+    c->wake = true;
+    c->db_up = true;
+    return c;
+}
+
+void reconcile_core_free(struct reconcile_core *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < OP_BUCKETS; i++) {
+        while (c->tokens[i])
+            reconcile_op_free(c, c->tokens[i]);
+    }
+    while (c->answers) {
+        struct reconcile_answer *next = c->answers->link;
+
+        reconcile_answer_free(c->answers);
+        c->answers = next;
+    }
+    for (size_t i = 0; i < c->sweep_count; i++)
+        free(c->sweeps[i].items);
+    free(c->recover.ids);
+    free(c->probes.ids);
+    free(c->ended.ids);
+    free(c->orphans);
+    free(c);
+}
+
+void reconcile_core_wake(struct reconcile_core *c)
+{
+    c->wake = true;
+}
+
+void reconcile_core_probe(struct reconcile_core *c, const char *sandbox_id)
+{
+    (void)reconcile_ids_add(&c->probes, sandbox_id);
+}
+
+void reconcile_core_execution_ended(struct reconcile_core *c, const char *execution_id)
+{
+    (void)reconcile_ids_add(&c->ended, execution_id);
+}
+
+void reconcile_core_answer_take(struct reconcile_core *c, struct reconcile_answer *answer)
+{
+    answer->link = NULL;
+    *c->answers_end = answer;
+    c->answers_end = &answer->link;
+}
+
+void reconcile_core_quiesce(struct reconcile_core *c)
+{
+    c->quiet = true;
+}
+
+size_t reconcile_core_actions(const struct reconcile_core *c)
+{
+    return c->op_count;
+}
+
+bool reconcile_core_database_up(const struct reconcile_core *c)
+{
+    return c->db_up;
+}
+
+void reconcile_core_counts(const struct reconcile_core *c, struct reconcile_counts *out)
+{
+    *out = c->counts;
+}
