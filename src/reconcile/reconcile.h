@@ -50,6 +50,8 @@ void reconcile_stop(struct reconcile *r, int64_t drain_ms);
 
 /* This control plane's id: for store_execution_new.instance. */
 const char *reconcile_instance(const struct reconcile *r);
+/* How long statuses may last. */
+const struct plan_times *reconcile_times(const struct reconcile *r);
 /* The LISTEN connection is up: caches that notices keep right may be used (contract 1). */
 bool reconcile_listening(const struct reconcile *r);
 

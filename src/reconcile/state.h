@@ -7,7 +7,10 @@
 #include "base/id.h"
 #include "reconcile/core.h"
 
-enum { OP_BUCKETS = 4096 };
+enum {
+    OP_BUCKETS = 4096,
+    RECONCILE_TIMER_AGAIN_MS = 200, /* after a timer's move that the database's clock refused */
+};
 
 enum reconcile_purpose {
     RECONCILE_FOR_ROW = 1, /* drives a row we have the lease of */
@@ -151,6 +154,14 @@ struct reconcile_op *reconcile_op_of(const struct reconcile_core *c, const char 
 /* The call of an op; kind, token, ids and generation are filled in. */
 struct reconcile_call reconcile_call_of(const struct reconcile_op *op);
 
+/* Adds a move to the batch, which must have room. */
+struct reconcile_intent *reconcile_intent_new(struct reconcile_core *c, const char *id,
+                                              const char *region, const struct plan_row *row,
+                                              const struct plan_step *step, struct reconcile_op *op,
+                                              enum reconcile_fate fate);
+/* Write what the batch holds. */
+void reconcile_flush_moves(struct reconcile_core *c, struct arena *a);
+void reconcile_flush_releases(struct reconcile_core *c);
 /* What an answer says about a row. Texts are borrowed from answer. */
 struct plan_observation reconcile_observe(const struct reconcile_op *op,
                                           const struct reconcile_answer *answer);
