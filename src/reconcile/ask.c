@@ -81,8 +81,7 @@ enum sbx_code reconcile_terminate(struct reconcile *r, struct store_conn *db,
         if (row.status == SANDBOX_SUSPENDING) {
             code = store_sandbox_desire(
                 db, ask->sandbox_id, SANDBOX_BIT(SANDBOX_SUSPENDING), SANDBOX_TERMINATED,
-                ask->end_reason ? ask->end_reason : SANDBOX_END_USER_REQUESTED, ask->actor,
-                ask->request_id, &lost);
+                ask->end_reason ? ask->end_reason : SANDBOX_END_USER_REQUESTED, &lost);
             if (code == SBX_OK) {
                 reconcile_wake(r);
                 return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");

@@ -40,7 +40,7 @@ static void consider_row(struct reconcile_core *c, const struct store_sandbox *r
     }
     if (step.move && step.desired == SANDBOX_TERMINATED && p.desired != SANDBOX_TERMINATED) {
         if (c->cfg.store->desire(c->cfg.db, row->sandbox_id, SANDBOX_BIT(p.status),
-                                 SANDBOX_TERMINATED, step.end_reason, "reconciler", NULL, &err) &&
+                                 SANDBOX_TERMINATED, step.end_reason, &err) &&
             err.code != SBX_E_CHANGING)
             reconcile_db_failed(c, &err, "desire");
         reconcile_release(c, row->sandbox_id, &p, &step, NULL);
@@ -312,15 +312,20 @@ static bool every(struct reconcile_core *c, int64_t *next, int64_t ms)
     return true;
 }
 
+static void beat(struct reconcile_core *c)
+{
+    struct sbx_err err = { 0 };
+
+    if (every(c, &c->next_beat_ms, BEAT_EVERY_MS) &&
+        c->cfg.store->beat(c->cfg.db, c->cfg.instance, &err))
+        reconcile_db_failed(c, &err, "beat");
+}
+
 static void housekeeping(struct reconcile_core *c, struct arena *a)
 {
     struct sbx_err err = { 0 };
     int n;
 
-    if (every(c, &c->next_beat_ms, BEAT_EVERY_MS) &&
-        c->cfg.store->beat(c->cfg.db, c->cfg.instance, &err))
-        reconcile_db_failed(c, &err, "beat");
-    err.code = SBX_OK;
     if (every(c, &c->next_renew_ms, c->cfg.lease_ms / 3) && c->op_count > 0 &&
         c->cfg.store->renew(c->cfg.db, c->cfg.instance, c->cfg.lease_ms, &n, &err))
         reconcile_db_failed(c, &err, "renew");
@@ -368,6 +373,7 @@ int64_t reconcile_core_pass(struct reconcile_core *c)
     if (!reconcile_db_usable(c))
         return c->db_retry_ms - reconcile_mono(c);
     c->wake = false;
+    beat(c); /* first: whoever holds leases without a beat is taken for dead */
     for (int round = 0; round < ROUNDS_MAX && reconcile_db_usable(c); round++) {
         SCOPED_ARENA struct arena *a = arena_new();
         size_t work;

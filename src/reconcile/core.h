@@ -103,7 +103,7 @@ struct reconcile_store_ops {
                              struct sbx_err *err);
     enum sbx_code (*desire)(struct store_conn *db, const char *sandbox_id, uint32_t from,
                             enum sandbox_status desired, enum sandbox_end_reason end_reason,
-                            const char *actor, const char *request_id, struct sbx_err *err);
+                            struct sbx_err *err);
     enum sbx_code (*list_ids)(struct store_conn *db, const char *const *ids, size_t count,
                               struct arena *a, struct store_sandboxes *out, struct sbx_err *err);
     enum sbx_code (*list_held)(struct store_conn *db, const char *region, const char *after,
