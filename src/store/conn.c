@@ -184,6 +184,7 @@ static enum sbx_code raise_in(struct store_conn *db, const PGresult *res, const 
 {
     const char *state = res ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
 
+    err->code = SBX_OK;
     db->conflict = state && strncmp(state, "40", 2) == 0;
     return store_raise(res, what, err);
 }
@@ -221,10 +222,10 @@ static enum sbx_code lost(struct store_conn *db, const char *what, struct sbx_er
     bool late = db->pg && PQstatus(db->pg) == CONNECTION_OK;
 
     conn_drop(db);
-    return err_set(err, SBX_E_UNAVAILABLE,
-                   late ? "%s: no answer from the database in time; outcome not known"
-                        : "%s: the connection to the database was lost; outcome not known",
-                   what);
+    return store_say(err, SBX_E_UNAVAILABLE,
+                     late ? "%s: no answer from the database in time; outcome not known"
+                          : "%s: the connection to the database was lost; outcome not known",
+                     what);
 }
 
 /* Reads all results of what was sent; keeps the last one. */
@@ -454,6 +455,7 @@ enum sbx_code store_run(struct store_conn *db, const struct store_stmt *stmt,
 
         if (code == SBX_OK || !again(db, stmt, code, sent, tries))
             return code;
+        err->code = SBX_OK;
     }
 }
 
@@ -537,6 +539,7 @@ enum sbx_code store_run_many(struct store_conn *db, const struct store_stmt *stm
             PQclear(out[i]);
         if (code != SBX_E_CONFLICT || db->in_tx || !db->conflict || tries >= STORE_TRIES)
             return code;
+        err->code = SBX_OK;
     }
 }
 
@@ -607,8 +610,8 @@ static enum sbx_code tx_once(struct store_conn *db,
     if (db->broken) {
         /* Nothing was committed: COMMIT was never sent. */
         db->in_tx = false;
-        return err_set(err, SBX_E_UNAVAILABLE,
-                       "the connection to the database was lost; nothing was changed");
+        return store_say(err, SBX_E_UNAVAILABLE,
+                         "the connection to the database was lost; nothing was changed");
     }
     if (code == SBX_OK)
         code = tx_step(db, "COMMIT", err);
@@ -628,6 +631,7 @@ enum sbx_code store_tx(struct store_conn *db,
 
         if (code != SBX_E_CONFLICT || !db->conflict || tries >= STORE_TRIES)
             return code;
+        err->code = SBX_OK;
         /* Apart from the other party, for up to 2, 4, 8, 16 ms. */
         (void)poll(NULL, 0, (int)(random_u64() % (UINT64_C(1) << tries)));
     }
