@@ -184,7 +184,7 @@ static enum sbx_code raise_in(struct store_conn *db, const PGresult *res, const 
 {
     const char *state = res ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
 
-    err->code = SBX_OK;
+    *err = (struct sbx_err){ 0 };
     db->conflict = state && strncmp(state, "40", 2) == 0;
     return store_raise(res, what, err);
 }
@@ -455,7 +455,7 @@ enum sbx_code store_run(struct store_conn *db, const struct store_stmt *stmt,
 
         if (code == SBX_OK || !again(db, stmt, code, sent, tries))
             return code;
-        err->code = SBX_OK;
+        *err = (struct sbx_err){ 0 };
     }
 }
 
@@ -539,7 +539,7 @@ enum sbx_code store_run_many(struct store_conn *db, const struct store_stmt *stm
             PQclear(out[i]);
         if (code != SBX_E_CONFLICT || db->in_tx || !db->conflict || tries >= STORE_TRIES)
             return code;
-        err->code = SBX_OK;
+        *err = (struct sbx_err){ 0 };
     }
 }
 
@@ -631,7 +631,7 @@ enum sbx_code store_tx(struct store_conn *db,
 
         if (code != SBX_E_CONFLICT || !db->conflict || tries >= STORE_TRIES)
             return code;
-        err->code = SBX_OK;
+        *err = (struct sbx_err){ 0 };
         /* Apart from the other party, for up to 2, 4, 8, 16 ms. */
         (void)poll(NULL, 0, (int)(random_u64() % (UINT64_C(1) << tries)));
     }

@@ -97,9 +97,6 @@ struct store_bytes store_row_bytes(struct store_row *r);
 /* How many rows an INSERT, UPDATE or DELETE touched. */
 int store_changed(PGresult *res);
 
-/* Says in the aggregate's words what a statement raised in the database's. */
-#define store_say(err, as, ...) ((err)->code = SBX_OK, err_set((err), (as), __VA_ARGS__))
-
 /* --- running ----------------------------------------------------------- */
 
 /* Runs one statement, on its own or in the transaction that is open. *out is set on success only

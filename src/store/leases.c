@@ -128,7 +128,7 @@ enum sbx_code store_sandbox_claim_one(struct store_conn *db, const char *owner, 
     if (code == SBX_E_NOT_FOUND) {
         struct store_sandbox row;
 
-        err->code = SBX_OK;
+        *err = (struct sbx_err){ 0 };
         code = store_sandbox_get(db, NULL, sandbox_id, a, &row, err);
         if (code != SBX_OK)
             return code;

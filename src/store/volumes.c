@@ -204,7 +204,7 @@ enum sbx_code store_volume_restore(struct store_conn *db, const char *account_id
     if (code == SBX_E_NOT_FOUND) {
         struct store_volume there;
 
-        err->code = SBX_OK;
+        *err = (struct sbx_err){ 0 };
         code = store_volume_get(db, account_id, region, volume_name, a, &there, err);
         return code == SBX_OK ? err_set(err, SBX_E_CONFLICT, "The volume's purge has begun") : code;
     }
