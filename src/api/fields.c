@@ -267,30 +267,3 @@ static const struct api_field error_answer[] = {
           "field for a 400; retryable, retryAfterSeconds, limit, active where they help."),
 };
 SCHEMA(API_ERROR_ANSWER, "Error", error_answer);
-
-const struct api_schema *const API_COMPONENTS[] = {
-    &CPU,
-    &MEMORY,
-    &API_RESOURCES,
-    &PERSISTENCE,
-    &API_SANDBOX,
-    &API_TEMPLATE,
-    &API_PORT,
-    &WORKSPACE,
-    &API_NETWORK,
-    &API_WARM,
-    &API_REVISION,
-    &API_VOLUME,
-    &API_SANDBOX_CREATED,
-    &API_SANDBOX_ANSWER,
-    &API_SANDBOXES_ANSWER,
-    &API_EXECUTE_ANSWER,
-    &API_TEMPLATE_ANSWER,
-    &API_TEMPLATE_SAVED,
-    &API_TEMPLATES_ANSWER,
-    &API_REVISION_CREATED,
-    &API_VOLUME_ANSWER,
-    &API_VOLUMES_ANSWER,
-    &API_ERROR_ANSWER,
-    NULL,
-};

@@ -22,7 +22,4 @@ extern const struct api_schema API_SANDBOX_CREATED, API_SANDBOX_ANSWER, API_SAND
     API_EXECUTE_ANSWER, API_TEMPLATE_ANSWER, API_TEMPLATES_ANSWER, API_TEMPLATE_SAVED,
     API_REVISION_CREATED, API_VOLUME_ANSWER, API_VOLUMES_ANSWER, API_ERROR_ANSWER;
 
-/* The components of openapi.json, NULL-ended. */
-extern const struct api_schema *const API_COMPONENTS[];
-
 #endif

@@ -20,6 +20,11 @@ static const enum sbx_code COMMON[] = {
 };
 static const enum sbx_code WITH_BODY[] = { SBX_E_TOO_LARGE, SBX_E_MEDIA_TYPE };
 
+static const char *const METHOD_KEYS[HTTP_METHOD_COUNT] = {
+    [HTTP_GET] = "get",     [HTTP_POST] = "post",     [HTTP_PUT] = "put",
+    [HTTP_PATCH] = "patch", [HTTP_DELETE] = "delete",
+};
+
 static json_t *schema_ref(const char *name)
 {
     return json_pack("{s:o}", "$ref", json_sprintf("#/components/schemas/%s", name));
@@ -70,10 +75,9 @@ static json_t *responses_of(const struct route *route)
     return responses;
 }
 
-static json_t *parameters_of(const struct api_schema *query, const struct api_bounds *bounds)
+static void add_query_parameters(const struct api_schema *query, const struct api_bounds *bounds,
+                                 json_t *list)
 {
-    json_t *list = json_array();
-
     for (size_t i = 0; i < query->count; i++) {
         const struct api_field *f = &query->fields[i];
         json_t *p =
@@ -83,28 +87,63 @@ static json_t *parameters_of(const struct api_schema *query, const struct api_bo
         json_put_str(p, "description", f->doc);
         (void)json_array_append_new(list, p);
     }
-    return list;
+}
+
+/* Each {name} of the path. */
+static void add_path_parameters(const char *path, json_t *list)
+{
+    for (const char *at = strchr(path, '{'); at != NULL; at = strchr(at + 1, '{'))
+        (void)json_array_append_new(list,
+                                    json_pack("{s:o, s:s, s:b, s:{s:s}}", "name",
+                                              json_stringn(at + 1, strcspn(at + 1, "}")), "in",
+                                              "path", "required", 1, "schema", "type", "string"));
+}
+
+static const char *callers_of(const struct route *route)
+{
+    const struct api_spec *spec = route->spec;
+
+    if (route->auth == API_AUTH_PRINCIPAL)
+        return "Service principals of the installation only.";
+    if (route->auth == API_AUTH_OWNER)
+        return "User tokens of the connection's owner only.";
+    return spec->roles == ROLES_ANY ? "Any member of the account may call it."
+                                    : "An admin or technical member of the account may call it.";
 }
 
 static json_t *operation(const struct route *route, const struct api_bounds *bounds)
 {
     const struct api_spec *spec = route->spec;
-    json_t *op = json_pack("{s:s, s:s, s:s}", "operationId", route->name, "summary", spec->summary,
-                           "description", "");
+    json_t *parameters = json_array();
+    json_t *op = json_pack("{s:s, s:s}", "operationId", route->name, "summary", spec->summary);
 
-    json_put_new(op, "description",
-                 json_sprintf("MCP keys and OAuth tokens need the %s scope. %s",
-                              scopes_name(spec->scope),
-                              spec->roles == ROLES_ANY
-                                  ? "Any member of the account may call it."
-                                  : "An admin or technical member of the account may call it."));
+    if (spec->scope != 0)
+        json_put_new(op, "description",
+                     json_sprintf("MCP keys and OAuth tokens need the %s scope. %s",
+                                  scopes_name(spec->scope), callers_of(route)));
+    else
+        json_put_str(op, "description", callers_of(route));
+    add_path_parameters(route->path, parameters);
     if (spec->query != NULL)
-        json_put_new(op, "parameters", parameters_of(spec->query, bounds));
+        add_query_parameters(spec->query, bounds, parameters);
+    json_put_new(op, "parameters", parameters);
     if (spec->body != NULL)
         json_put_new(op, "requestBody",
                      json_pack("{s:b, s:o}", "required", 1, "content", content(spec->body->name)));
     json_put_new(op, "responses", responses_of(route));
     return op;
+}
+
+/* The schema and what it is made of, each once. */
+static void add_schema(json_t *schemas, const struct api_schema *schema,
+                       const struct api_bounds *bounds, bool request)
+{
+    if (schema == NULL || (schema->name != NULL && json_object_get(schemas, schema->name) != NULL))
+        return;
+    if (schema->name != NULL)
+        json_put_new(schemas, schema->name, api_schema_json(schema, bounds, request));
+    for (size_t i = 0; i < schema->count; i++)
+        add_schema(schemas, schema->fields[i].of, bounds, request);
 }
 
 static void add_route(json_t *paths, json_t *schemas, const struct route *route,
@@ -113,15 +152,16 @@ static void add_route(json_t *paths, json_t *schemas, const struct route *route,
     const struct api_spec *spec = route->spec;
     json_t *path = json_object_get(paths, route->path);
 
-    if (route->auth != API_AUTH_PERSON && route->auth != API_AUTH_OWNER && route->auth != API_AUTH_PRINCIPAL)
+    if (route->auth != API_AUTH_PERSON && route->auth != API_AUTH_OWNER &&
+        route->auth != API_AUTH_PRINCIPAL)
         return;
     if (path == NULL) {
         path = json_object();
         json_put_new(paths, route->path, path);
     }
-    json_put_new(path, route->method == HTTP_GET ? "get" : "post", operation(route, bounds));
-    if (spec->body != NULL && json_object_get(schemas, spec->body->name) == NULL)
-        json_put_new(schemas, spec->body->name, api_schema_json(spec->body, bounds, true));
+    json_put_new(path, METHOD_KEYS[route->method], operation(route, bounds));
+    add_schema(schemas, spec->body, bounds, true);
+    add_schema(schemas, spec->answer, bounds, false);
 }
 
 void api_print_openapi(const struct api_bounds *bounds, struct buf *out)
@@ -131,9 +171,7 @@ void api_print_openapi(const struct api_bounds *bounds, struct buf *out)
     SCOPED_JSON json_t *doc = NULL;
     char *text;
 
-    for (size_t i = 0; API_COMPONENTS[i] != NULL; i++)
-        json_put_new(schemas, API_COMPONENTS[i]->name,
-                     api_schema_json(API_COMPONENTS[i], bounds, false));
+    add_schema(schemas, &API_ERROR_ANSWER, bounds, false);
     for (size_t t = 0; t < API_PUBLIC_COUNT; t++) {
         for (size_t i = 0; i < API_PUBLIC[t].count; i++)
             add_route(paths, schemas, &API_PUBLIC[t].routes[i], bounds);

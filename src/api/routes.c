@@ -133,10 +133,8 @@ static const struct route META[] = {
 /* clang-format on */
 
 const struct route_table API_PUBLIC[] = {
-    { SANDBOXES, COUNT_OF(SANDBOXES) },
-    { TEMPLATES, COUNT_OF(TEMPLATES) },
-    { VOLUMES, COUNT_OF(VOLUMES) },
-    { API_RUN_ROUTES, API_RUN_ROUTE_COUNT },
+    { SANDBOXES, COUNT_OF(SANDBOXES) }, { TEMPLATES, COUNT_OF(TEMPLATES) },
+    { VOLUMES, COUNT_OF(VOLUMES) },     { API_RUN_ROUTES, API_RUN_ROUTE_COUNT },
     { META, COUNT_OF(META) },
 };
 const size_t API_PUBLIC_COUNT = COUNT_OF(API_PUBLIC);

@@ -215,11 +215,10 @@ static void every_row_is_complete(void **state)
     static const struct api_schema *const requests[] = {
         &API_SANDBOX_CREATE, &API_SANDBOXES_QUERY, &API_SANDBOX_QUERY,   &API_SANDBOX_PAUSE,
         &API_EXECUTE,        &API_TEMPLATE_SAVE,   &API_REVISION_CREATE, &API_VOLUME_CREATE,
+        &API_SANDBOX,        &API_TEMPLATE_ANSWER, &API_REVISION,        &API_VOLUMES_ANSWER,
     };
 
     (void)state;
-    for (size_t i = 0; API_COMPONENTS[i] != NULL; i++)
-        check_rows(API_COMPONENTS[i], 0);
     for (size_t i = 0; i < COUNT_OF(requests); i++)
         check_rows(requests[i], 0);
 }
