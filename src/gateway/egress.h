@@ -50,7 +50,7 @@ struct egress_config {
     const char *tag;   /* 1-EGRESS_TAG_MAX of [a-z0-9], this gateway's own on the host: stands in
                           every namespace, link and table name */
     const char *pool;  /* IPv4 /16 to /24 that sandboxes get addresses from; NULL: 10.213.0.0/16 */
-    const char *pool6; /* IPv6 /64 (unique local); NULL: derived from the tag */
+    const char *pool6; /* IPv6 /64 (unique local) for sandboxes; NULL: no IPv6 in sandboxes */
     const char *const *upstream; /* addresses of the resolver's own resolvers; NULL: the host's
                                     resolv.conf; none there either: it asks the root itself */
     const char *const *deny;     /* further infrastructure ranges, CIDR; NULL: none */
