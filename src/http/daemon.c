@@ -363,55 +363,66 @@ static enum MHD_Result on_headers(struct request *req, const char *method, const
     if (req->early.code != SBX_OK &&
         (body.length > SBX_BODY_DROP_MAX || request_header(req, "Expect", NULL) != NULL))
         return answer_and_close(req); /* the body is not worth its way */
-    if (req->auth_on_worker && req->route->body == HTTP_BODY_STREAM && req->early.code == SBX_OK) {
-        req->phase = PHASE_WORK;
-        deadline_in(req, 0);
-        MHD_suspend_connection(req->mhd);
-        http_work_submit(req, JOB_AUTH);
-    }
     return MHD_YES;
 }
 
 /* --- body --- */
 
-static enum MHD_Result on_body(struct request *req, const char *data, size_t *len)
+static enum MHD_Result drop_body(struct request *req, size_t *len)
 {
-    bool stream = req->route != NULL && req->route->body == HTTP_BODY_STREAM;
-    size_t n = *len;
-
-    req->body_seen += n;
-    if (stream && req->early.code == SBX_OK) {
-        deadline_in(req, req->server->config.body_timeout_ms);
-        if (req->body_seen > req->route->body_max) {
-            err_put(&req->early, SBX_E_TOO_LARGE, "The request body is larger than %zu bytes.",
-                    req->route->body_max);
-            req->body_seen = 0; /* from here on it is dropped, up to the drop limit */
-        } else {
-            n = n < HTTP_STREAM_PIECE - req->body.len ? n : HTTP_STREAM_PIECE - req->body.len;
-            req->body_seen -= *len - n;
-            if (http_request_take_body(req, data, n, HTTP_STREAM_PIECE, &req->early) == SBX_OK) {
-                *len -= n;
-                if (req->body.len == HTTP_STREAM_PIECE) {
-                    req->phase = PHASE_WORK;
-                    deadline_in(req, 0);
-                    MHD_suspend_connection(req->mhd);
-                    http_work_submit(req, JOB_PIECE);
-                }
-                return MHD_YES;
-            }
-        }
-    } else if (req->early.code == SBX_OK && req->route != NULL) {
-        if (req->route->body == HTTP_BODY_NONE)
-            err_put(&req->early, SBX_E_INVALID, "This path takes no request body.");
-        else if (http_request_take_body(req, data, n, req->route->body_max, &req->early) ==
-                 SBX_OK) {
-            *len = 0;
-            return MHD_YES;
-        }
-    }
-    http_request_release_body(req); /* dropped from here on */
+    http_request_release_body(req);
     *len = 0;
     return req->body_seen <= SBX_BODY_DROP_MAX ? MHD_YES : MHD_NO;
+}
+
+/* Takes what fits into the piece.  The piece is given to a worker only when bytes are left over:
+ * libmicrohttpd 0.9.75 goes on with the next chunk, suspended or not, after one that was taken
+ * whole, and stops at one that was not. */
+static enum MHD_Result stream_body(struct request *req, const char *data, size_t *len)
+{
+    size_t room = HTTP_STREAM_PIECE - req->body.len;
+    size_t n = *len < room ? *len : room;
+
+    deadline_in(req, req->server->config.body_timeout_ms);
+    if (req->body_seen + *len > req->route->body_max) {
+        err_put(&req->early, SBX_E_TOO_LARGE, "The request body is larger than %zu bytes.",
+                req->route->body_max);
+        req->body_seen = *len; /* from here on it is dropped, up to the drop limit */
+        return drop_body(req, len);
+    }
+    if (http_request_take_body(req, data, n, HTTP_STREAM_PIECE, &req->early) != SBX_OK) {
+        req->body_seen = *len;
+        return drop_body(req, len);
+    }
+    req->body_seen += n;
+    *len -= n;
+    if (*len > 0) {
+        req->phase = PHASE_WORK;
+        deadline_in(req, 0);
+        MHD_suspend_connection(req->mhd);
+        http_work_submit(req, JOB_PIECE);
+    }
+    return MHD_YES;
+}
+
+static enum MHD_Result on_body(struct request *req, const char *data, size_t *len)
+{
+    enum http_body body = req->route != NULL ? req->route->body : HTTP_BODY_ANY;
+
+    assert(req->phase == PHASE_BODY);
+    if (req->early.code == SBX_OK && body == HTTP_BODY_STREAM)
+        return stream_body(req, data, len);
+    req->body_seen += *len;
+    if (req->early.code != SBX_OK || req->route == NULL)
+        return drop_body(req, len);
+    if (body == HTTP_BODY_NONE) {
+        err_put(&req->early, SBX_E_INVALID, "This path takes no request body.");
+        return drop_body(req, len);
+    }
+    if (http_request_take_body(req, data, *len, req->route->body_max, &req->early) != SBX_OK)
+        return drop_body(req, len);
+    *len = 0;
+    return MHD_YES;
 }
 
 /* --- the end of the request --- */

@@ -136,7 +136,7 @@ enum phase {
     PHASE_SENT,
 };
 
-enum job { JOB_AUTH, JOB_PIECE, JOB_HANDLE, JOB_CONTINUE };
+enum job { JOB_PIECE, JOB_HANDLE, JOB_CONTINUE };
 
 struct header {
     const char *name;

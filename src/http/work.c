@@ -51,7 +51,7 @@ static struct request *ticket_take(struct http_server *s, uint64_t ticket)
 /* In mid-body the answer waits until the rest was dropped. */
 static void fail(struct request *req, const struct sbx_err *err)
 {
-    if (req->job == JOB_AUTH || req->job == JOB_PIECE) {
+    if (req->job == JOB_PIECE) {
         req->auth_on_worker = false;
         req->early = *err;
         http_daemon_resume(req, PHASE_BODY);
@@ -159,7 +159,8 @@ static void run_piece(struct request *req)
 {
     struct sbx_err err = { 0 };
 
-    if (req->route->on_body(req, req->body.data, req->body.len, &err) != SBX_OK)
+    if (authorized(req) &&
+        req->route->on_body(req, req->body.data, req->body.len, &err) != SBX_OK)
         req->early = err;
     http_request_release_body(req);
     req->worker = NULL;
@@ -219,11 +220,6 @@ static void run(struct request *req, void *context)
         return;
     }
     switch (req->job) {
-    case JOB_AUTH:
-        (void)authorized(req);
-        req->worker = NULL;
-        http_daemon_resume(req, PHASE_BODY);
-        break;
     case JOB_PIECE:
         run_piece(req);
         break;
