@@ -110,6 +110,8 @@ enum {
     SBX_AGENT_EXECS_MAX = 128,               /* executions at once; one more: REASON_LIMIT */
     SBX_AGENT_BULK_MAX = 4,                  /* bulk jobs at once */
     SBX_AGENT_RELAYS_MAX = 128,              /* relayed connections at once; more wait in accept */
+    SBX_AGENT_PRIVATE_KIB = 8192,          /* the private tmpfs */
+    SBX_AGENT_FILE_MAX = 1024 * 1024,      /* a private file that PUT_FILE or GET_FILE moves */
     SBX_AGENT_BACKLOG_MAX = 4 * 1024 * 1024, /* unsent bytes on CONTROL (see above) */
 };
 

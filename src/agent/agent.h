@@ -17,8 +17,8 @@ enum {
     AGENT_REDIAL_MIN_MS = 20, /* after a lost connection, doubled up to */
     AGENT_REDIAL_MAX_MS = 1000,
     AGENT_DRAIN_MAX = 1024 * 1024, /* what a pipe can hold at most when its writers are gone */
+    AGENT_KEY_PAGE = 4096,         /* the key has a page of its own */
     AGENT_QUEUE_MAX = 4 * SBX_AGENT_BACKLOG_MAX, /* control frames pass the soft backlog */
-    AGENT_FILE_MAX = 1024 * 1024,                /* one private file */
 };
 
 enum agent_stream { AGENT_STDOUT, AGENT_STDERR, AGENT_STREAMS };
@@ -33,7 +33,7 @@ struct agent_exec {
     uint32_t serial; /* 0: free */
     uint32_t stream; /* 0: of an earlier connection */
     bool gone;       /* its EXIT waits for a connection */
-    bool refused, ended, timed_out;
+    bool started, refused, ended, timed_out;
     uint32_t exit_code, signal;
     uint64_t began_ms, ended_ms, deadline_ms; /* monotonic; no deadline: UINT64_MAX */
     struct agent_output out[AGENT_STREAMS];
@@ -94,6 +94,10 @@ struct agent {
     struct agent_exec execs[SBX_AGENT_EXECS_MAX];
     uint32_t last_serial;
     bool frozen;
+    pid_t *stopped; /* while frozen: what its owner had stopped before */
+    size_t stopped_count;
+    pid_t bulk[SBX_AGENT_BULK_MAX]; /* 0: free */
+    int private_dir;                /* -1: no holder of a personal run */
     bool has_key;
     unsigned char *key; /* a page of its own, which children drop first */
 };
@@ -111,6 +115,9 @@ enum agent_source {
 uint64_t agent_now_ms(void);
 bool agent_watch(struct agent *a, int fd, uint32_t events, enum agent_source kind, uint32_t index);
 
+/* loop.c: events of the warden that wait, at once. */
+void agent_read_events(struct agent *a);
+
 /* control.c: the connection.  Losing it detaches executions and thaws. */
 void agent_control_init(struct agent *a);
 uint64_t agent_control_due(const struct agent *a);
@@ -118,8 +125,8 @@ void agent_control_tick(struct agent *a, uint64_t now_ms);
 void agent_control_event(struct agent *a, uint32_t events);
 /* Sends what waits as far as it goes; called once for each turn of the loop. */
 void agent_control_flush(struct agent *a);
-/* A connected socket that has said HELLO, -1 with errno. */
-int agent_dial(struct agent *a, enum sbx_agent_kind kind, uint64_t dial_id);
+/* A connected socket that has said HELLO, -1 with errno.  flags: SOCK_NONBLOCK or 0. */
+int agent_dial(struct agent *a, enum sbx_agent_kind kind, uint64_t dial_id, int flags);
 void agent_done(struct agent *a, uint32_t stream, enum sbx_agent_reason reason,
                 const char *message);
 
@@ -141,10 +148,25 @@ void agent_command_announce(struct agent *a); /* READY, FAILED, ENDED as they st
 uint64_t agent_command_due(const struct agent *a);
 void agent_command_tick(struct agent *a, uint64_t now_ms);
 
+/* freeze.c: false: they did not all stand still in time, and go on. */
+bool agent_freeze(struct agent *a) MUST_USE;
+void agent_thaw(struct agent *a);
+
+/* bulk.c: jobs on connections of their own. */
+void agent_bulk_dial(struct agent *a, uint32_t stream, const struct agent_request *r);
+void agent_bulk_reaped(struct agent *a, pid_t pid);
+
+/* files.c: private files. */
+bool agent_files_init(struct agent *a) MUST_USE;
+void agent_files_put(struct agent *a, uint32_t stream, const struct agent_request *r);
+void agent_files_get(struct agent *a, uint32_t stream, const struct agent_request *r);
+
 /* exec.c: executions. */
 void agent_exec_request(struct agent *a, uint32_t stream, const struct agent_request *r);
 void agent_exec_event(struct agent *a, const struct agent_event *e);
 void agent_exec_output(struct agent *a, uint32_t index);
+/* Some EXEC has neither started nor been refused. */
+bool agent_exec_starting(const struct agent *a);
 void agent_exec_kill(struct agent *a, uint32_t stream, struct agent_span id);
 void agent_exec_list(struct agent *a, uint32_t stream);
 void agent_exec_detach_all(struct agent *a);

@@ -41,10 +41,10 @@ static void say_hello(struct agent *a, struct agent_queue *q, enum sbx_agent_kin
     agent_frame_end(q);
 }
 
-int agent_dial(struct agent *a, enum sbx_agent_kind kind, uint64_t dial_id)
+int agent_dial(struct agent *a, enum sbx_agent_kind kind, uint64_t dial_id, int flags)
 {
     struct agent_queue q = { .max = SBX_AGENT_DATA_MAX };
-    int fd = connect_gateway(0);
+    int fd = connect_gateway(flags);
     ssize_t n = -1;
 
     if (fd < 0)
@@ -71,7 +71,8 @@ static void lose(struct agent *a)
 {
     struct agent_control *c = &a->control;
 
-    close(c->fd); /* leaves epoll with it */
+    if (c->fd >= 0)
+        close(c->fd); /* leaves epoll with it */
     free(c->payload);
     c->payload = NULL;
     c->fd = -1;
@@ -83,20 +84,20 @@ static void lose(struct agent *a)
         c->backoff_ms * 2 > AGENT_REDIAL_MAX_MS ? AGENT_REDIAL_MAX_MS : c->backoff_ms * 2;
     agent_queue_fini(&c->queue);
     agent_exec_detach_all(a);
+    agent_thaw(a); /* nobody stays frozen because a gateway died */
 }
 
 static void dial(struct agent *a, uint64_t now_ms)
 {
     struct agent_control *c = &a->control;
 
-    c->fd = connect_gateway(SOCK_NONBLOCK);
+    c->fd = agent_dial(a, SBX_AGENT_CONTROL, 0, SOCK_NONBLOCK);
     if (c->fd < 0 || !agent_watch(a, c->fd, EPOLLIN, AGENT_SOURCE_CONTROL, 0)) {
         lose(a);
         return;
     }
     c->state = AGENT_LINK_HELLO;
     c->due_ms = now_ms + AGENT_WELCOME_MS;
-    say_hello(a, &c->queue, SBX_AGENT_CONTROL, 0);
 }
 
 uint64_t agent_control_due(const struct agent *a)

@@ -403,6 +403,7 @@ void agent_exec_event(struct agent *a, const struct agent_event *ev)
         return;
     switch ((enum agent_event_kind)ev->kind) {
     case AGENT_EVENT_STARTED:
+        e->started = true;
         if (e->stream)
             agent_frame_data(&a->control.queue, SBX_AGENT_STARTED, e->stream, NULL, 0);
         break;
@@ -419,6 +420,17 @@ void agent_exec_event(struct agent *a, const struct agent_event *ev)
         finish(a, e);
         break;
     }
+}
+
+bool agent_exec_starting(const struct agent *a)
+{
+    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+        const struct agent_exec *e = &a->execs[i];
+
+        if (e->serial && !e->started && !e->refused && !e->gone)
+            return true;
+    }
+    return false;
 }
 
 void agent_exec_kill(struct agent *a, uint32_t stream, struct agent_span id)

@@ -25,6 +25,22 @@ static void on_list(struct agent *a, uint32_t stream, const struct agent_request
     agent_exec_list(a, stream);
 }
 
+static void on_freeze(struct agent *a, uint32_t stream, const struct agent_request *r)
+{
+    (void)r;
+    if (agent_freeze(a))
+        agent_done(a, stream, SBX_AGENT_REASON_NONE, NULL);
+    else
+        agent_done(a, stream, SBX_AGENT_REASON_IO, "the processes did not all stand still");
+}
+
+static void on_thaw(struct agent *a, uint32_t stream, const struct agent_request *r)
+{
+    (void)r;
+    agent_thaw(a);
+    agent_done(a, stream, SBX_AGENT_REASON_NONE, NULL);
+}
+
 static void on_stop(struct agent *a, uint32_t stream, const struct agent_request *r)
 {
     (void)a;
@@ -37,8 +53,15 @@ static const struct {
     enum sbx_agent_type type;
     handler *handle;
 } handlers[] = {
-    { SBX_AGENT_START, on_start }, { SBX_AGENT_EXEC, agent_exec_request },
-    { SBX_AGENT_KILL, on_kill },   { SBX_AGENT_LIST, on_list },
+    { SBX_AGENT_START, on_start },
+    { SBX_AGENT_EXEC, agent_exec_request },
+    { SBX_AGENT_KILL, on_kill },
+    { SBX_AGENT_LIST, on_list },
+    { SBX_AGENT_FREEZE, on_freeze },
+    { SBX_AGENT_THAW, on_thaw },
+    { SBX_AGENT_DIAL, agent_bulk_dial },
+    { SBX_AGENT_PUT_FILE, agent_files_put },
+    { SBX_AGENT_GET_FILE, agent_files_get },
     { SBX_AGENT_STOP, on_stop },
 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct pattern {
-    char *text;   /* owned; parts point into it */
+    char *text;          /* owned; parts point into it */
     const char *literal; /* what it begins with up to its first wildcard, `literal_len` bytes */
     size_t literal_len;
     char **parts; /* the rest, between slashes, NUL-terminated */

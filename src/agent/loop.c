@@ -84,7 +84,7 @@ static bool open_loop(struct agent *a)
         return false;
     a->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     a->epoll = epoll_create1(EPOLL_CLOEXEC);
-    a->key = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    a->key = mmap(NULL, AGENT_KEY_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return a->signals >= 0 && a->epoll >= 0 && a->key != MAP_FAILED &&
            agent_watch(a, a->signals, EPOLLIN, AGENT_SOURCE_SIGNALS, 0) &&
            agent_watch(a, a->warden.events, EPOLLIN, AGENT_SOURCE_EVENTS, 0);
@@ -96,7 +96,7 @@ _Noreturn static void give_up(const char *step)
     _exit(1);
 }
 
-static void read_events(struct agent *a)
+void agent_read_events(struct agent *a)
 {
     struct agent_event e;
 
@@ -123,10 +123,11 @@ static void read_signals(struct agent *a)
     }
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         if (pid == a->warden.pid) {
-            read_events(a); /* its last word */
+            agent_read_events(a); /* its last word */
             errno = ECHILD;
             give_up("the warden ended");
         }
+        agent_bulk_reaped(a, pid);
     }
 }
 
@@ -153,7 +154,7 @@ static void dispatch(struct agent *a, const struct epoll_event *ev)
         agent_control_event(a, ev->events);
         break;
     case AGENT_SOURCE_EVENTS:
-        read_events(a);
+        agent_read_events(a);
         break;
     case AGENT_SOURCE_SIGNALS:
         read_signals(a);
@@ -188,6 +189,7 @@ int agent_main(void)
 
     for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++)
         a->execs[i].out[AGENT_STDOUT].fd = a->execs[i].out[AGENT_STDERR].fd = -1;
+    a->private_dir = -1;
     signal(SIGPIPE, SIG_IGN);
     if (!open_basics(a))
         give_up("opening " SBX_AGENT_DIR " and /proc");

@@ -49,6 +49,8 @@ bool agent_workload_set(struct agent *a, unsigned char *payload_take, size_t len
     w->nproc = r.number[SBX_TAG_NPROC];
     w->proxy = r.number[SBX_TAG_PROXY] == 1;
     w->personal = r.number[SBX_TAG_PERSONAL] == 1;
+    if (w->personal && !agent_files_init(a))
+        goto fail; /* a holder without a private place would leak: better none */
     memcpy(a->key, r.text[SBX_TAG_KEY].data, SBX_AGENT_KEY_LEN);
     explicit_bzero(payload_take + (r.text[SBX_TAG_KEY].data - (const char *)payload_take),
                    SBX_AGENT_KEY_LEN);
@@ -63,6 +65,7 @@ fail:
     free(w->workspace);
     free(w->cwd);
     w->workspace = w->cwd = NULL;
+    w->group_count = 0;
     agent_request_fini(&r);
     free(payload_take);
     return false;

@@ -13,10 +13,13 @@ program(sandboxd SOURCES standalone.c supervise.c USES api reconcile region stor
 program(sandbox-region USES gateway http net base)
 program(sandboxctl USES ctl net base)
 
-# The agent is static, uses nothing of ours but include/, and is built without sanitizers.  Debian's
-# libarchive.a needs those of libacl1-dev, libbz2-dev, liblz4-dev, liblzma-dev, libxml2-dev,
-# nettle-dev, zlib1g-dev and (for libxml2) libicu-dev; the linker takes what tar and zstd use.
+# The agent is static, uses nothing of ours but include/, and is built without sanitizers.  Reading tar
+# alone needs of libarchive.a only libacl.a beside it; writing is ours, since libarchive's writer would
+# pull in every format (libxml2, ICU, a C++ run time).  Packages: libarchive-dev libacl1-dev libzstd-dev.
+find_library(ARCHIVE_STATIC libarchive.a REQUIRED)
+find_library(ACL_STATIC libacl.a REQUIRED)
+find_library(ZSTD_STATIC libzstd.a REQUIRED)
 file(GLOB agent_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/agent/*.c)
 add_executable(sandbox-agent ${PROJECT_SOURCE_DIR}/src/programs/sandbox_agent.c ${agent_sources})
-target_link_libraries(sandbox-agent PRIVATE flags)
+target_link_libraries(sandbox-agent PRIVATE flags ${ARCHIVE_STATIC} ${ZSTD_STATIC} ${ACL_STATIC})
 target_link_options(sandbox-agent PRIVATE -static)
