@@ -68,14 +68,16 @@ static const struct config_option OPTIONS[] = {
       "Ports that the domain proxy connects to" },
 
     /* Bounds */
-    { "limits", "deploy_workers", CONFIG_INT, "8", 1, 256, false, "Deploys and deletes at once" },
+    { "limits", "http_workers", CONFIG_INT, "8", 1, 256, false,
+      "Threads that read requests and write answers" },
+    { "limits", "deploy_workers", CONFIG_INT, "16", 1, 256, false, "Deploys and deletes at once" },
     { "limits", "deploy_queue", CONFIG_INT, "4096", 1, 1000000, false,
       "Deploys and deletes waiting; more answer 503" },
     { "limits", "sandboxes", CONFIG_INT, "10000", 1, 1000000, false,
       "Sandboxes at once; more answer 503" },
     { "limits", "executions", CONFIG_INT, "20000", 1, 1000000, false,
       "Executions under way at once; more answer 503" },
-    { "limits", "executions_per_sandbox", CONFIG_INT, "256", 1, 65536, false,
+    { "limits", "executions_per_sandbox", CONFIG_INT, "128", 1, 128, false,
       "Executions under way in one sandbox; more answer 503" },
     { "limits", "output_budget_mb", CONFIG_INT, "512", 1, 1048576, false,
       "Bytes of output held in memory at once; a command that may pass it answers 503" },

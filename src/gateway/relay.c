@@ -224,10 +224,12 @@ enum sbx_code relay_start(const struct relay_config *config, struct relay **out,
         enum sbx_code code = err_sys(err, SBX_E_INTERNAL, "start the agent channel");
 
         relay_stop(r);
+        relay_free(r);
         return code;
     }
     if (thread_start(&r->thread, "relay", run, r, err) != SBX_OK) {
         relay_stop(r);
+        relay_free(r);
         return err->code;
     }
     *out = r;
@@ -272,6 +274,12 @@ void relay_stop(struct relay *r)
     }
     (void)pthread_mutex_unlock(&r->lock);
     relay_finish(finished);
+}
+
+void relay_free(struct relay *r)
+{
+    if (r == NULL)
+        return;
     bury(r);
     while (r->told != NULL) {
         struct relay_told *t = r->told;

@@ -44,8 +44,10 @@ struct relay_config {
 
 MUST_USE enum sbx_code relay_start(const struct relay_config *config, struct relay **out,
                                    struct sbx_err *err);
-/* Ends the thread; what is under way is answered SBX_E_UNAVAILABLE.  NULL is allowed. */
+/* Ends the thread and answers what is under way with SBX_E_UNAVAILABLE; no event comes after this.
+ * Calls stay allowed and find nothing.  NULL is allowed. */
 void relay_stop(struct relay *r);
+void relay_free(struct relay *r); /* after relay_stop; NULL is allowed */
 
 /* ---- sandboxes ---- */
 

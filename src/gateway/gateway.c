@@ -1,0 +1,602 @@
+#include "gateway/gateway.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scoped.h"
+#include "base/str.h"
+#include "base/time.h"
+#include "gateway/gateway_impl.h"
+
+enum {
+    TIMER_S = 1,
+    PURGE_EVERY_S = 3600,
+    RECONCILE_THREADS = 8,
+    SECRET_MAX = 4096,
+    UIDS_MAX = 64,
+};
+
+const struct metrics_def gateway_metrics[] = {
+    [GATEWAY_M_OPERATIONS] = { "sandbox_region_operations_total", METRICS_COUNTER,
+                               "Operations by kind and result.", { "operation", "code" } },
+    [GATEWAY_M_EXECUTIONS] = { "sandbox_region_executions_total", METRICS_COUNTER,
+                               "Executions by result.", { "code" } },
+    [GATEWAY_M_STRAYS] = { "sandbox_region_strays_total", METRICS_COUNTER,
+                           "Runtime objects without a record, ended at the start.", { NULL } },
+    [GATEWAY_M_ADOPTED] = { "sandbox_region_adopted_total", METRICS_COUNTER,
+                            "Sandboxes found running at the start.", { NULL } },
+    [GATEWAY_M_LOST] = { "sandbox_region_lost_total", METRICS_COUNTER,
+                         "Sandboxes that ended without being asked to.", { NULL } },
+    [GATEWAY_M_SANDBOXES] = { "sandbox_region_sandboxes", METRICS_GAUGE,
+                              "Sandboxes that the region has, warm ones apart.", { NULL } },
+    [GATEWAY_M_WARM] = { "sandbox_region_warm", METRICS_GAUGE, "Warm sandboxes.", { NULL } },
+    [GATEWAY_M_RUNNING] = { "sandbox_region_executions", METRICS_GAUGE,
+                            "Executions under way.", { NULL } },
+    [GATEWAY_M_OUTPUT] = { "sandbox_region_output_bytes", METRICS_GAUGE,
+                           "Output held in memory.", { NULL } },
+    [GATEWAY_M_READY] = { "sandbox_region_ready_seconds", METRICS_HISTOGRAM,
+                          "From the start of a deploy to READY.", { NULL } },
+    [GATEWAY_M_DELETE] = { "sandbox_region_delete_seconds", METRICS_HISTOGRAM,
+                           "Time to take a sandbox away.", { NULL } },
+};
+const size_t gateway_metrics_count = COUNT_OF(gateway_metrics);
+
+static void set_gauges(void *arg)
+{
+    struct gateway *g = arg;
+    struct relay_stats stats;
+
+    relay_stats(g->relay, &stats);
+    (void)pthread_mutex_lock(&g->lock);
+    metrics_set(g->counters, GATEWAY_M_SANDBOXES, METRICS_PLAIN, (int64_t)(g->live - g->warm));
+    metrics_set(g->counters, GATEWAY_M_WARM, METRICS_PLAIN, (int64_t)g->warm);
+    (void)pthread_mutex_unlock(&g->lock);
+    metrics_set(g->counters, GATEWAY_M_RUNNING, METRICS_PLAIN, (int64_t)stats.executions);
+    metrics_set(g->counters, GATEWAY_M_OUTPUT, METRICS_PLAIN, (int64_t)stats.output_bytes);
+}
+
+/* ---- what driver and agents tell ---- */
+
+static void on_ready(void *arg, const char *runtime)
+{
+    struct gateway *g = arg;
+    struct gateway_sandbox *s;
+
+    (void)pthread_mutex_lock(&g->lock);
+    s = gateway_find_runtime(g, runtime);
+    if (s != NULL && s->busy != NULL && s->busy->kind == GATEWAY_JOB_DEPLOY) {
+        s->busy->agent_ready = true;
+        gateway_job_wake(s->busy);
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+static void on_failed(void *arg, const char *runtime, const char *message)
+{
+    struct gateway *g = arg;
+    struct gateway_sandbox *s;
+
+    (void)pthread_mutex_lock(&g->lock);
+    s = gateway_find_runtime(g, runtime);
+    if (s != NULL && s->busy != NULL && s->busy->kind == GATEWAY_JOB_DEPLOY) {
+        s->busy->agent_failed = true;
+        (void)str_copy(s->busy->agent_message, sizeof(s->busy->agent_message), message);
+        gateway_job_wake(s->busy);
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+static void on_exited(void *arg, const char *runtime)
+{
+    struct gateway *g = arg;
+    struct gateway_sandbox *s;
+    bool lost = false;
+
+    (void)pthread_mutex_lock(&g->lock);
+    s = gateway_find_runtime(g, runtime);
+    if (s != NULL) {
+        s->ended = true;
+        lost = s->phase == GATEWAY_PHASE_RUNNING;
+        if (lost)
+            gateway_set_phase(g, s, GATEWAY_PHASE_FAILED);
+        if (s->busy != NULL && s->busy->kind == GATEWAY_JOB_DEPLOY)
+            gateway_job_wake(s->busy);
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+    if (!lost)
+        return;
+    relay_remove(g->relay, runtime, SBX_E_AGENT_UNREACHABLE, "the sandbox ended");
+    metrics_add(g->counters, GATEWAY_M_LOST, METRICS_PLAIN, 1);
+    log_warn("sandbox ended by itself", LOG_S("sandboxId", runtime));
+}
+
+static enum sbx_code dial_proxy(void *arg, const char *runtime, int *out, struct sbx_err *err)
+{
+    struct gateway *g = arg;
+
+    if (g->driver->ops->dial_proxy == NULL)
+        return err_set(err, SBX_E_FORBIDDEN, "this region has no proxy");
+    return g->driver->ops->dial_proxy(g->driver, runtime, out, err);
+}
+
+/* ---- time ---- */
+
+static void end_overdue(struct gateway *g, int64_t now)
+{
+    ID_MAP_EACH(&g->by_runtime, slot)
+    {
+        struct gateway_sandbox *s = slot->value;
+
+        if (s->busy != NULL && s->busy->awaiting && now >= s->busy->ready_deadline_ms)
+            gateway_job_wake(s->busy);
+    }
+}
+
+/* Tombstones past their time: out of the table and out of the journal. */
+static void purge(struct gateway *g)
+{
+    int64_t before = time_unix_ms() - (int64_t)SBX_GATEWAY_TOMBSTONE_S * 1000;
+
+    for (;;) {
+        char id[ID_SIZE] = "";
+        struct sbx_err err = { 0 };
+        struct journal_entry e = { .id = id };
+
+        (void)pthread_mutex_lock(&g->lock);
+        ID_MAP_EACH(&g->sandboxes, slot)
+        {
+            struct gateway_sandbox *s = slot->value;
+
+            if (s->phase != GATEWAY_PHASE_NONE || s->busy != NULL || s->in_driver ||
+                s->changed_ms >= before)
+                continue;
+            (void)str_copy(id, sizeof(id), s->id);
+            (void)id_map_remove(&g->sandboxes, id);
+            gateway_sandbox_free(s);
+            break;
+        }
+        (void)pthread_mutex_unlock(&g->lock);
+        if (id[0] == 0)
+            return;
+        if (journal_put(g->journal, &e, 1, &err) != SBX_OK)
+            return;
+    }
+}
+
+static void timer(void *arg)
+{
+    struct gateway *g = arg;
+    int64_t purge_ms = time_mono_ms();
+
+    (void)pthread_mutex_lock(&g->lock);
+    while (!g->stopping) {
+        int64_t now = time_mono_ms();
+        struct timespec at = { .tv_sec = now / 1000 + TIMER_S, .tv_nsec = now % 1000 * 1000000 };
+
+        end_overdue(g, now);
+        if (now >= purge_ms) {
+            purge_ms = now + (int64_t)PURGE_EVERY_S * 1000;
+            (void)pthread_mutex_unlock(&g->lock);
+            purge(g);
+            (void)pthread_mutex_lock(&g->lock);
+        }
+        if (!g->stopping)
+            (void)pthread_cond_timedwait(&g->timer_wake, &g->lock, &at);
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- the start ---- */
+
+static void load_record(void *arg, const char *id, const char *text)
+{
+    struct gateway *g = arg;
+    struct gateway_sandbox *s = gateway_record_parse(id, text);
+    struct gateway_sandbox *other;
+    enum gateway_phase phase;
+
+    if (s == NULL) {
+        log_warn("a journal entry cannot be read", LOG_S("sandboxId", id));
+        return;
+    }
+    phase = s->phase;
+    s->phase = GATEWAY_PHASE_NONE;
+    id_map_put(&g->sandboxes, id, s);
+    if (s->in_driver) {
+        s->in_driver = false;
+        other = gateway_find_runtime(g, s->runtime);
+        /* A claim that was cut between its two lines: the claimer owns the runtime. */
+        if (other != NULL && other->warm) {
+            gateway_leave_driver(g, other);
+            gateway_set_phase(g, other, GATEWAY_PHASE_NONE);
+            other = NULL;
+        }
+        if (other == NULL)
+            gateway_enter_driver(g, s, s->runtime);
+        else
+            phase = GATEWAY_PHASE_NONE;
+    }
+    if (phase == GATEWAY_PHASE_STARTING && s->in_driver)
+        phase = GATEWAY_PHASE_RUNNING; /* a claim is written down while it starts */
+    gateway_set_phase(g, s, phase);
+}
+
+/* A record says that it runs; does it? */
+static bool adopt(struct gateway *g, struct gateway_sandbox *s)
+{
+    struct relay_sandbox channel = { .id = s->runtime, .listen_fd = -1, .key = s->key,
+                                     .welcomed = true, .personal = s->personal };
+    struct sbx_err err = { 0 };
+
+    if (g->driver->ops->adopt(g->driver, s->runtime, &channel.listen_fd, &err) != SBX_OK)
+        return false;
+    if (s->agent && relay_add(g->relay, &channel, &err) != SBX_OK) {
+        log_err(LOG_WARN, "a sandbox's channel cannot be opened again", &err,
+                LOG_S("sandboxId", s->id));
+        return false;
+    }
+    metrics_add(g->counters, GATEWAY_M_ADOPTED, METRICS_PLAIN, 1);
+    return true;
+}
+
+static void reconcile_one(struct gateway *g, const char *runtime)
+{
+    struct gateway_sandbox *s;
+    struct sbx_err err = { 0 };
+    bool stray, runs;
+
+    (void)pthread_mutex_lock(&g->lock);
+    s = gateway_find_runtime(g, runtime);
+    stray = s == NULL;
+    runs = s != NULL && s->phase == GATEWAY_PHASE_RUNNING;
+    (void)pthread_mutex_unlock(&g->lock);
+    if (runs && adopt(g, s))
+        return;
+    if (stray) {
+        log_warn("a stray sandbox is ended", LOG_S("sandboxId", runtime));
+        metrics_add(g->counters, GATEWAY_M_STRAYS, METRICS_PLAIN, 1);
+    }
+    if (g->driver->ops->destroy(g->driver, runtime, &err) != SBX_OK) {
+        log_err(LOG_ERROR, "what is left of a sandbox cannot be taken away", &err,
+                LOG_S("sandboxId", runtime));
+        return;
+    }
+    (void)pthread_mutex_lock(&g->lock);
+    s = gateway_find_runtime(g, runtime);
+    if (s != NULL)
+        gateway_leave_driver(g, s);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+struct reconcile {
+    struct gateway *g;
+    const char **ids;
+    size_t count;
+    atomic_size_t next;
+};
+
+static void reconcile_work(void *arg)
+{
+    struct reconcile *r = arg;
+
+    for (;;) {
+        size_t i = atomic_fetch_add(&r->next, 1);
+
+        if (i >= r->count)
+            return;
+        reconcile_one(r->g, r->ids[i]);
+    }
+}
+
+/* Whoever was said to run and is not in the driver's hands now was lost while we were away. */
+static void mark_lost(struct gateway *g)
+{
+    (void)pthread_mutex_lock(&g->lock);
+    ID_MAP_EACH(&g->sandboxes, slot)
+    {
+        struct gateway_sandbox *s = slot->value;
+        struct driver_state state = { 0 };
+        struct sbx_err err = { 0 };
+
+        if (s->phase != GATEWAY_PHASE_RUNNING)
+            continue;
+        if (s->in_driver &&
+            g->driver->ops->observe(g->driver, s->runtime, &state, &err) == SBX_OK && state.alive)
+            continue;
+        gateway_leave_driver(g, s);
+        gateway_set_phase(g, s, GATEWAY_PHASE_FAILED);
+        (void)str_copy(s->reason, sizeof(s->reason), "the sandbox was lost");
+        metrics_add(g->counters, GATEWAY_M_LOST, METRICS_PLAIN, 1);
+        log_warn("a sandbox was lost", LOG_S("sandboxId", s->id));
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+static enum sbx_code reconcile(struct gateway *g, struct sbx_err *err)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    struct reconcile r = { .g = g };
+    struct thread threads[RECONCILE_THREADS] = { { 0 } };
+    struct sbx_err ignored = { 0 };
+    int64_t began = time_mono_ms();
+
+    journal_each(g->journal, load_record, g);
+    if (g->driver->ops->list(g->driver, a, &r.ids, err) != SBX_OK)
+        return err->code;
+    while (r.ids[r.count] != NULL)
+        r.count++;
+    for (size_t i = 0; i < RECONCILE_THREADS && i < r.count; i++) {
+        if (thread_start(&threads[i], "gw-reconcile", reconcile_work, &r, &ignored) != SBX_OK)
+            break;
+    }
+    if (!threads[0].started)
+        reconcile_work(&r);
+    for (size_t i = 0; i < RECONCILE_THREADS; i++)
+        thread_join(&threads[i]);
+    mark_lost(g);
+    if (g->driver->ops->settle != NULL && g->driver->ops->settle(g->driver, &ignored) != SBX_OK)
+        log_err(LOG_WARN, "what belongs to no sandbox stays", &ignored);
+    log_info("reconciled", LOG_I("sandboxes", g->live),
+             LOG_I("adopted", metrics_get(g->counters, GATEWAY_M_ADOPTED, METRICS_PLAIN)),
+             LOG_I("strays", metrics_get(g->counters, GATEWAY_M_STRAYS, METRICS_PLAIN)),
+             LOG_I("lost", metrics_get(g->counters, GATEWAY_M_LOST, METRICS_PLAIN)),
+             LOG_I("ms", time_mono_ms() - began));
+    return SBX_OK;
+}
+
+static enum sbx_code open_state(struct gateway *g, struct sbx_err *err)
+{
+    const char *dir = config_str(g->config, "state", "dir");
+    size_t dropped = 0;
+
+    if (dir[0] != '/')
+        return err_set(err, SBX_E_INVALID, "[state] dir must be absolute");
+    if (file_make_dirs(dir, 0700, err) != SBX_OK)
+        return err->code;
+    g->lock_fd = open(arena_printf(g->arena, "%s/lock", dir), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (g->lock_fd < 0)
+        return err_sys(err, SBX_E_INVALID, "[state] dir");
+    if (flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        return err_set(err, SBX_E_CONFLICT, "another region gateway uses this [state] dir");
+    if (journal_open(arena_printf(g->arena, "%s/journal", dir), &g->journal, &dropped, err) !=
+        SBX_OK)
+        return err->code;
+    if (dropped > 0)
+        log_warn("the journal's damaged tail was dropped", LOG_I("bytes", dropped));
+    return SBX_OK;
+}
+
+static enum sbx_code read_secrets(struct gateway *g, struct sbx_err *err)
+{
+    static const struct {
+        const char *key, *name;
+    } FILES[] = { { "secret_file", "[listen] secret_file" },
+                  { "process_secret_file", "[listen] process_secret_file" } };
+    struct secret **into[] = { &g->secret, &g->process_secret };
+    uint32_t *uids = arena_zalloc(g->arena, UIDS_MAX * sizeof(*uids));
+    const char **texts;
+    size_t count;
+
+    for (size_t i = 0; i < COUNT_OF(FILES); i++) {
+        const char *path = config_str(g->config, "listen", FILES[i].key);
+
+        if (path[0] != 0 &&
+            secret_read_file(path, FILES[i].name, SECRET_MAX, into[i], err) != SBX_OK)
+            return err->code;
+        if (*into[i] != NULL && secret_len(*into[i]) < 16)
+            return err_set(err, SBX_E_INVALID, "%s must hold at least 16 bytes", FILES[i].name);
+    }
+    texts = config_list(g->config, "listen", "socket_uids", g->arena, &count);
+    for (size_t i = 0; i < count; i++) {
+        int64_t uid;
+
+        if (i == UIDS_MAX || !str_parse_int(texts[i], 0, UINT32_MAX, &uid))
+            return err_set(err, SBX_E_INVALID, "[listen] socket_uids must be uids");
+        uids[i] = (uint32_t)uid;
+    }
+    g->uids = uids;
+    g->uid_count = count;
+    return SBX_OK;
+}
+
+static enum sbx_code open_relay(struct gateway *g, struct sbx_err *err)
+{
+    const struct config *c = g->config;
+    struct relay_config config = {
+        .events = { .ready = on_ready, .failed = on_failed, .dial_proxy = dial_proxy, .arg = g },
+        .executions_max = (size_t)config_int(c, "limits", "executions"),
+        .executions_per_sandbox = (size_t)config_int(c, "limits", "executions_per_sandbox"),
+        .output_budget = (size_t)config_int(c, "limits", "output_budget_mb") << 20,
+        .ping_interval_ms = (int)config_int(c, "agent", "ping_interval_s") * 1000,
+        .silence_timeout_ms = (int)config_int(c, "agent", "silence_timeout_s") * 1000,
+        .redial_timeout_ms = (int)config_int(c, "agent", "redial_timeout_s") * 1000,
+    };
+
+    return relay_start(&config, &g->relay, err);
+}
+
+static enum sbx_code open_driver(struct gateway *g, struct sbx_err *err)
+{
+    static const struct driver_ops *const DRIVERS[] = { &driver_runsc, &driver_fake };
+    const char *kind = config_str(g->config, "driver", "kind");
+    struct driver_events events = { .exited = on_exited, .arg = g };
+
+    for (size_t i = 0; i < COUNT_OF(DRIVERS); i++) {
+        if (strcmp(DRIVERS[i]->name, kind) == 0)
+            return DRIVERS[i]->open(g->config, &events, &g->driver, err);
+    }
+    return err_set(err, SBX_E_INVALID, "[driver] kind must be runsc or fake");
+}
+
+static enum sbx_code write_port(struct gateway *g, struct sbx_err *err)
+{
+    const char *path = config_str(g->config, "listen", "port_file");
+    char text[16];
+
+    if (path[0] == 0)
+        return SBX_OK;
+    (void)snprintf(text, sizeof(text), "%u\n", gateway_port(g));
+    return file_write(path, text, strlen(text), 0644, false, err);
+}
+
+static enum sbx_code serve(struct gateway *g, struct sbx_err *err)
+{
+    const struct config *c = g->config;
+    const char *socket = config_str(c, "listen", "socket");
+    const char *cert = config_str(c, "listen", "tls_cert_file");
+    struct http_listener listeners[2];
+    struct http_config config = {
+        .owner = g,
+        .listeners = listeners,
+        .auth = gateway_authenticate,
+        .on_error = response_gateway_error,
+        .workers = (unsigned)config_int(c, "limits", "http_workers"),
+        .deferred_max = (size_t)(config_int(c, "limits", "executions") +
+                                 config_int(c, "limits", "deploy_queue") * 2),
+        .connections_max = (unsigned)(config_int(c, "limits", "executions") +
+                                      config_int(c, "limits", "deploy_queue") * 2),
+        .access_log = true,
+        .metrics = g->metrics,
+    };
+    size_t n = 0;
+
+    if (config_int(c, "listen", "port") != 0 || config_str(c, "listen", "port_file")[0] != 0) {
+        if (g->secret == NULL)
+            return err_set(err, SBX_E_INVALID, "the TCP listener needs [listen] secret_file");
+        listeners[n++] = (struct http_listener){
+            .name = "region",
+            .address = arena_printf(g->arena, "%s:%" PRId64, config_str(c, "listen", "address"),
+                                    config_int(c, "listen", "port")),
+            .cert_file = cert[0] != 0 ? cert : NULL,
+            .key_file = cert[0] != 0 ? config_str(c, "listen", "tls_key_file") : NULL,
+            .tables = &gateway_route_table,
+            .table_count = 1,
+        };
+    }
+    if (socket[0] != 0) /* anybody may connect; the peer's uid decides */
+        listeners[n++] =
+            (struct http_listener){ .name = "local",
+                                    .address = arena_printf(g->arena, "unix:%s", socket),
+                                    .mode = 0666,
+                                    .tables = &gateway_route_table,
+                                    .table_count = 1 };
+    if (n == 0)
+        return err_set(err, SBX_E_INVALID, "set [listen] socket, or port and secret_file");
+    config.listener_count = n;
+    if (http_server_start(&config, &g->http, err) != SBX_OK)
+        return err->code;
+    return write_port(g, err);
+}
+
+static enum sbx_code start_workers(struct gateway *g, struct sbx_err *err)
+{
+    size_t count = (size_t)config_int(g->config, "limits", "deploy_workers");
+
+    for (size_t i = 0; i < count && i < GATEWAY_JOB_THREADS_MAX; i++) {
+        if (thread_start(&g->workers[i], "gw-job", gateway_job_work, g, err) != SBX_OK)
+            return err->code;
+        g->worker_count++;
+    }
+    return thread_start(&g->timer, "gw-timer", timer, g, err);
+}
+
+enum sbx_code gateway_start(const struct config *config, struct gateway **out, struct sbx_err *err)
+{
+    struct gateway *g = mem_zalloc(sizeof(*g));
+    pthread_condattr_t attr;
+
+    g->config = config;
+    g->arena = arena_new();
+    g->lock_fd = -1;
+    g->metrics = metrics_new();
+    g->counters = metrics_register(g->metrics, gateway_metrics, gateway_metrics_count);
+    g->sandboxes_max = (size_t)config_int(config, "limits", "sandboxes");
+    g->jobs = queue_new((size_t)config_int(config, "limits", "deploy_queue"));
+    (void)pthread_mutex_init(&g->lock, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&g->timer_wake, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    /* HTTP comes before the workers: a job answers through it, and finds none before a request. */
+    if (read_secrets(g, err) != SBX_OK || open_state(g, err) != SBX_OK ||
+        open_relay(g, err) != SBX_OK || open_driver(g, err) != SBX_OK ||
+        reconcile(g, err) != SBX_OK || serve(g, err) != SBX_OK || start_workers(g, err) != SBX_OK) {
+        gateway_stop(g, 0);
+        return err->code;
+    }
+    metrics_on_print(g->metrics, set_gauges, g);
+    *out = g;
+    return SBX_OK;
+}
+
+/* What was never run, and what waits for its agent: the next start finds what is left of it. */
+static void drop_jobs(struct gateway *g)
+{
+    ID_MAP_EACH(&g->sandboxes, slot)
+    {
+        struct gateway_sandbox *s = slot->value;
+
+        while (s->waiting != NULL) {
+            struct gateway_job *next = s->waiting->next;
+
+            gateway_job_free(s->waiting);
+            s->waiting = next;
+        }
+        gateway_job_free(s->busy);
+        s->busy = NULL;
+        gateway_sandbox_free(s);
+    }
+    id_map_fini(&g->sandboxes);
+    id_map_fini(&g->by_runtime);
+}
+
+void gateway_stop(struct gateway *g, int drain_ms)
+{
+    if (g == NULL)
+        return;
+    (void)pthread_mutex_lock(&g->lock);
+    g->stopping = true;
+    (void)pthread_cond_broadcast(&g->timer_wake);
+    (void)pthread_mutex_unlock(&g->lock);
+    if (g->http != NULL) {
+        http_server_quiesce(g->http);
+        (void)http_server_drain(g->http, drain_ms);
+    }
+    thread_join(&g->timer);
+    queue_close(g->jobs);
+    for (size_t i = 0; i < g->worker_count; i++)
+        thread_join(&g->workers[i]);
+    relay_stop(g->relay); /* answers through HTTP, asks the driver no more */
+    if (g->driver != NULL)
+        g->driver->ops->close(g->driver); /* its events still find the relay's table */
+    http_server_stop(g->http);
+    relay_free(g->relay);
+    drop_jobs(g);
+    queue_free(g->jobs);
+    journal_close(g->journal);
+    metrics_free(g->metrics);
+    secret_free(g->secret);
+    secret_free(g->process_secret);
+    fd_close(&g->lock_fd);
+    (void)pthread_cond_destroy(&g->timer_wake);
+    (void)pthread_mutex_destroy(&g->lock);
+    arena_free(g->arena);
+    free(g);
+}
+
+uint16_t gateway_port(const struct gateway *g)
+{
+    return http_server_port(g->http, 0);
+}
