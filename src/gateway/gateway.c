@@ -29,27 +29,47 @@ enum {
 };
 
 const struct metrics_def gateway_metrics[] = {
-    [GATEWAY_M_OPERATIONS] = { "sandbox_region_operations_total", METRICS_COUNTER,
-                               "Operations by kind and result.", { "operation", "code" } },
-    [GATEWAY_M_EXECUTIONS] = { "sandbox_region_executions_total", METRICS_COUNTER,
-                               "Executions by result.", { "code" } },
-    [GATEWAY_M_STRAYS] = { "sandbox_region_strays_total", METRICS_COUNTER,
-                           "Runtime objects without a record, ended at the start.", { NULL } },
-    [GATEWAY_M_ADOPTED] = { "sandbox_region_adopted_total", METRICS_COUNTER,
-                            "Sandboxes found running at the start.", { NULL } },
-    [GATEWAY_M_LOST] = { "sandbox_region_lost_total", METRICS_COUNTER,
-                         "Sandboxes that ended without being asked to.", { NULL } },
-    [GATEWAY_M_SANDBOXES] = { "sandbox_region_sandboxes", METRICS_GAUGE,
-                              "Sandboxes that the region has, warm ones apart.", { NULL } },
+    [GATEWAY_M_OPERATIONS] = { "sandbox_region_operations_total",
+                               METRICS_COUNTER,
+                               "Operations by kind and result.",
+                               { "operation", "code" } },
+    [GATEWAY_M_EXECUTIONS] = { "sandbox_region_executions_total",
+                               METRICS_COUNTER,
+                               "Executions by result.",
+                               { "code" } },
+    [GATEWAY_M_STRAYS] = { "sandbox_region_strays_total",
+                           METRICS_COUNTER,
+                           "Runtime objects without a record, ended at the start.",
+                           { NULL } },
+    [GATEWAY_M_ADOPTED] = { "sandbox_region_adopted_total",
+                            METRICS_COUNTER,
+                            "Sandboxes found running at the start.",
+                            { NULL } },
+    [GATEWAY_M_LOST] = { "sandbox_region_lost_total",
+                         METRICS_COUNTER,
+                         "Sandboxes that ended without being asked to.",
+                         { NULL } },
+    [GATEWAY_M_SANDBOXES] = { "sandbox_region_sandboxes",
+                              METRICS_GAUGE,
+                              "Sandboxes that the region has, warm ones apart.",
+                              { NULL } },
     [GATEWAY_M_WARM] = { "sandbox_region_warm", METRICS_GAUGE, "Warm sandboxes.", { NULL } },
-    [GATEWAY_M_RUNNING] = { "sandbox_region_executions", METRICS_GAUGE,
-                            "Executions under way.", { NULL } },
-    [GATEWAY_M_OUTPUT] = { "sandbox_region_output_bytes", METRICS_GAUGE,
-                           "Output held in memory.", { NULL } },
-    [GATEWAY_M_READY] = { "sandbox_region_ready_seconds", METRICS_HISTOGRAM,
-                          "From the start of a deploy to READY.", { NULL } },
-    [GATEWAY_M_DELETE] = { "sandbox_region_delete_seconds", METRICS_HISTOGRAM,
-                           "Time to take a sandbox away.", { NULL } },
+    [GATEWAY_M_RUNNING] = { "sandbox_region_executions",
+                            METRICS_GAUGE,
+                            "Executions under way.",
+                            { NULL } },
+    [GATEWAY_M_OUTPUT] = { "sandbox_region_output_bytes",
+                           METRICS_GAUGE,
+                           "Output held in memory.",
+                           { NULL } },
+    [GATEWAY_M_READY] = { "sandbox_region_ready_seconds",
+                          METRICS_HISTOGRAM,
+                          "From the start of a deploy to READY.",
+                          { NULL } },
+    [GATEWAY_M_DELETE] = { "sandbox_region_delete_seconds",
+                           METRICS_HISTOGRAM,
+                           "Time to take a sandbox away.",
+                           { NULL } },
 };
 const size_t gateway_metrics_count = COUNT_OF(gateway_metrics);
 
@@ -236,8 +256,9 @@ static void load_record(void *arg, const char *id, const char *text)
 /* A record says that it runs; does it? */
 static bool adopt(struct gateway *g, struct gateway_sandbox *s)
 {
-    struct relay_sandbox channel = { .id = s->runtime, .listen_fd = -1, .key = s->key,
-                                     .welcomed = true, .personal = s->personal };
+    struct relay_sandbox channel = {
+        .id = s->runtime, .listen_fd = -1, .key = s->key, .welcomed = true, .personal = s->personal
+    };
     struct sbx_err err = { 0 };
 
     if (g->driver->ops->adopt(g->driver, s->runtime, &channel.listen_fd, &err) != SBX_OK)

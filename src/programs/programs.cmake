@@ -23,3 +23,13 @@ file(GLOB agent_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/agent/*.c)
 add_executable(sandbox-agent ${PROJECT_SOURCE_DIR}/src/programs/sandbox_agent.c ${agent_sources})
 target_link_libraries(sandbox-agent PRIVATE flags ${ARCHIVE_STATIC} ${ZSTD_STATIC} ${ACL_STATIC})
 target_link_options(sandbox-agent PRIVATE -static)
+
+# What the region host puts into a sandbox beside the agent: the probe, and the cure of an old runsc.
+add_executable(sandbox-probe ${PROJECT_SOURCE_DIR}/src/guest/probe.c)
+target_link_libraries(sandbox-probe PRIVATE flags)
+target_link_options(sandbox-probe PRIVATE -static)
+add_library(sandbox-statx SHARED ${PROJECT_SOURCE_DIR}/src/guest/statx.c)
+target_link_libraries(sandbox-statx PRIVATE flags)
+target_compile_options(sandbox-statx PRIVATE -fno-stack-protector -fno-builtin)
+target_link_options(sandbox-statx PRIVATE -nostdlib)
+set_target_properties(sandbox-statx PROPERTIES PREFIX "")
