@@ -4,12 +4,14 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/config.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/mem.h"
+#include "base/notify.h"
 #include "gateway/egress.h"
 #include "gateway/gateway.h"
 #include "gateway/options.h"
@@ -129,20 +131,20 @@ static int with_config(const struct wish *w, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct wish w = { 0 };
-    char *rest[argc + 1];
-    int rest_count = 0;
+    char **rest;
+    int rest_count = 0, status;
 
     if (argc > 1 && strcmp(argv[1], "shim") == 0)
         return shim_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "egress-helper") == 0)
         return egress_helper_main(argc - 2, argv + 2);
-    if (!read_wish(argc, argv, &w, &rest_count, rest)) {
-        (void)fputs(USAGE, stdout);
-        return 0;
-    }
-    if (w.version) {
-        (void)printf("sandbox-region %s\n", SBX_VERSION);
-        return 0;
-    }
-    return with_config(&w, rest_count, rest);
+    rest = mem_zalloc(((size_t)argc + 1) * sizeof(*rest));
+    if (!read_wish(argc, argv, &w, &rest_count, rest))
+        status = fputs(USAGE, stdout) < 0;
+    else if (w.version)
+        status = printf("sandbox-region %s\n", SBX_VERSION) < 0;
+    else
+        status = with_config(&w, rest_count, rest);
+    free(rest);
+    return status;
 }
