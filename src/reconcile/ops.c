@@ -68,6 +68,8 @@ bool reconcile_ids_add(struct reconcile_ids *l, const char *id)
 
 void reconcile_ids_drop(struct reconcile_ids *l, size_t first)
 {
+    if (first == 0)
+        return; /* also the list that has no memory yet */
     memmove(l->ids, l->ids + first, (l->count - first) * sizeof(*l->ids));
     l->count -= first;
 }
