@@ -431,8 +431,12 @@ static void a_streamed_body_may_be_refused(void **state)
 static void a_client_may_leave_in_mid_body(void **state)
 {
     struct fixture *f = *state;
-    int fd = begin_upload(f, 3000000, false, "good");
+    int fd;
 
+    /* libmicrohttpd may miss an end that came together with bytes: then the deadline acts */
+    config.body_timeout_ms = 1000;
+    fixture_start(f, &config);
+    fd = begin_upload(f, 3000000, false, "good");
     send_filler(fd, 600000, false);
     UNTIL(atomic_load(&f->streamed) > 0);
     (void)close(fd);
@@ -726,7 +730,7 @@ int main(void)
         P(continues_race_with_deadlines_and_the_stop),
         T(a_large_body_is_streamed_in_pieces),
         T(a_streamed_body_may_be_refused),
-        T(a_client_may_leave_in_mid_body),
+        P(a_client_may_leave_in_mid_body),
         T(an_answer_may_be_streamed),
         T(a_streamed_answer_holds_its_writer_back),
         T(an_answer_that_breaks_off_is_seen_to),
