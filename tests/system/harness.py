@@ -83,6 +83,17 @@ def wait_for(what, check, timeout=15.0, every=0.02):
         every = min(every * 1.5, 0.25)
 
 
+# Version 2 is one tree, version 1 one for each controller.
+CGROUPS = ("", "memory/", "cpu/", "pids/", "cpuacct/", "cpuset/", "blkio/", "devices/", "freezer/", "systemd/")
+
+
+def listdir(path):
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -285,6 +296,26 @@ class Region(Daemon):
         write_ini(self.conf, options)
         self.spawn([program("sandbox-region"), "--config", self.conf])
         wait_for(f"{self.name} is healthy", self.healthy, 60)
+
+    @property
+    def tag(self):
+        """What stands in the names of everything that this gateway makes in the kernel."""
+        return hashlib.sha256(self.dir.encode()).hexdigest()[:5]
+
+    def sweep(self):
+        """Takes away what a gateway that ended leaves in the kernel for its successor."""
+        for name in listdir("/run/netns"):
+            if name.startswith(f"sbx-{self.tag}-"):
+                subprocess.run(["ip", "netns", "delete", name], check=False)
+        for name in listdir("/sys/class/net"):
+            if name.startswith("sbx") and self.tag in name:
+                subprocess.run(["ip", "link", "delete", name], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["nft", "delete", "table", "inet", f"sbx_{self.tag}"], check=False, stderr=subprocess.DEVNULL)
+        for top in CGROUPS:
+            base = f"/sys/fs/cgroup/{top}sandboxd/{self.tag}"
+            for folder, _dirs, _files in os.walk(base, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
 
     def healthy(self):
         self.check_up("it was healthy")
@@ -778,27 +809,19 @@ class Stack:
         return out
 
     def leftovers(self):
-        """What the kernel still has of this stack: processes, mounts, network namespaces, cgroups."""
+        """What the kernel still has of this stack's sandboxes: processes, mounts, network namespaces, cgroups.
+        (A gateway's own namespace outlives it on purpose; sweep() takes that away.)"""
         out = []
         for pid, words in self.processes():
             out.append(f"process {pid}: {words}")
         with open("/proc/mounts") as f:
             out += ["mount " + line.split()[1] for line in f if self.dir + "/" in line]
-        for name in self.region_names():
-            for path in ("/run/netns/" + name, "/sys/fs/cgroup/" + name, "/sys/fs/cgroup/memory/" + name):
-                if os.path.exists(path):
-                    out.append(path)
-        return out
-
-    def region_names(self):
-        """Names that region gateways gave to kernel objects: they begin with a hash of the state folder."""
-        out = []
         for region in self.regions:
-            mark = hashlib.sha256(region.dir.encode()).hexdigest()[:8]
-            for folder in ("/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/memory"):
-                with contextlib.suppress(OSError):
-                    out += [n for n in os.listdir(folder) if mark in n]
-        return sorted(set(out))
+            out += ["network namespace " + n for n in listdir("/run/netns") if n.startswith(f"sbx-{region.tag}-s")]
+            for top in CGROUPS:
+                path = f"/sys/fs/cgroup/{top}sandboxd/{region.tag}"
+                out += [f"cgroup {path}/{n}" for n in listdir(path) if os.path.isdir(f"{path}/{n}")]
+        return out
 
     def processes(self):
         """Processes (not this one) that name the stack's folder in their arguments."""
@@ -825,9 +848,8 @@ class Stack:
             mounts = [line.split()[1] for line in f if self.dir + "/" in line]
         for mount in sorted(mounts, key=len, reverse=True):
             subprocess.run(["umount", "-l", mount], check=False)
-        for name in self.region_names():
-            if os.path.exists("/run/netns/" + name):
-                subprocess.run(["ip", "netns", "delete", name], check=False)
+        for region in self.regions:
+            region.sweep()
 
     def log_text(self, lines=60):
         out = []
