@@ -172,9 +172,19 @@ static void runsc_close(struct driver *d)
 {
     struct runsc *r = of(d);
 
+    bool empty = r->boxes.count == 0;
+
     runsc_watch_close(r);
-    egress_close(r->egress);
+    if (empty) /* nothing needs the kernel's part: a stop without sandboxes leaves a clean host */
+        egress_purge(r->egress);
+    else
+        egress_close(r->egress);
     image_store_close(r->images);
+    ID_MAP_EACH(&r->holds, slot)
+    {
+        free(slot->value);
+    }
+    id_map_fini(&r->holds);
     runsc_cgroups_close(r->cgroups);
     (void)pthread_mutex_destroy(&r->lock);
     arena_free(r->arena);
@@ -372,26 +382,42 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
     return runsc_run_write_config(r, spec->id, &b, err);
 }
 
+/* Remembers the use of an image that was counted for id. */
+static void hold_note(struct runsc *r, const char *id, const char *digest)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    id_map_put(&r->holds, id, mem_strdup(digest));
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+/* Gives it back, if there is one: what an earlier life held is forgotten with it. */
+static void hold_drop(struct runsc *r, const char *id)
+{
+    SCOPED_FREE char *digest = NULL;
+
+    (void)pthread_mutex_lock(&r->lock);
+    digest = id_map_remove(&r->holds, id);
+    (void)pthread_mutex_unlock(&r->lock);
+    if (digest != NULL)
+        image_release(r->images, digest);
+}
+
 static enum sbx_code acquire_image(struct runsc *r, const struct driver_spec *spec, struct arena *a,
                                    struct image *image, struct sbx_err *err)
 {
     struct image_registry registry = { 0 };
     struct meta meta = { .cpu_millis = spec->cpu_millis };
-    enum sbx_code code;
 
     if (spec->registry != NULL)
         registry = (struct image_registry){ .host = spec->registry->host,
                                             .username = spec->registry->username,
                                             .password = spec->registry->password };
-    code = image_acquire(r->images, spec->image, spec->registry != NULL ? &registry : NULL, a,
-                         image, err);
-    if (code != SBX_OK)
-        return code;
+    if (image_acquire(r->images, spec->image, spec->registry != NULL ? &registry : NULL, a, image,
+                      err) != SBX_OK)
+        return err->code;
+    hold_note(r, spec->id, image->digest);
     (void)str_copy(meta.digest, sizeof(meta.digest), image->digest);
-    code = meta_write(r, spec->id, &meta, err);
-    if (code != SBX_OK)
-        image_release(r->images, image->digest); /* nobody else knows of this hold */
-    return code;
+    return meta_write(r, spec->id, &meta, err);
 }
 
 static enum sbx_code runsc_prepare(struct driver *d, const struct driver_spec *spec,
@@ -472,7 +498,6 @@ static enum sbx_code runsc_destroy(struct driver *d, const char *id, struct sbx_
 {
     struct runsc *r = of(d);
     struct process shim;
-    struct meta meta;
     char path[RUNSC_PATH_SIZE];
 
     runsc_watch_take(r, id, &shim);
@@ -480,11 +505,7 @@ static enum sbx_code runsc_destroy(struct driver *d, const char *id, struct sbx_
         return err->code;
     if (r->egress != NULL && egress_detach(r->egress, id, err) != SBX_OK)
         return err->code;
-    runsc_path(r, id, "meta", path);
-    if (meta_read(r, id, &meta) && meta.digest[0] != 0) {
-        (void)unlink(path); /* first: a second destroy must not release again */
-        image_release(r->images, meta.digest);
-    }
+    hold_drop(r, id);
     runsc_path(r, id, NULL, path);
     return file_remove_tree(path, err);
 }
@@ -530,11 +551,12 @@ static enum sbx_code runsc_adopt(struct driver *d, const char *id, int *listen_f
     if (!meta_read(r, id, &meta) || shim_find(path, &shim.pid, &shim.pidfd, err) != SBX_OK)
         return err->code != SBX_OK ? err->code : err_set(err, SBX_E_NOT_FOUND, "it does not run");
     runsc_path(r, id, "a/agent.sock", path);
-    if (image_hold(r->images, meta.digest, err) != SBX_OK ||
-        (file_exists(path) && listen_agent(r, id, &fd, err) != SBX_OK) ||
+    if (image_hold(r->images, meta.digest, err) == SBX_OK)
+        hold_note(r, id, meta.digest);
+    if (err->code != SBX_OK || (file_exists(path) && listen_agent(r, id, &fd, err) != SBX_OK) ||
         runsc_watch_add(r, id, &shim, err) != SBX_OK) {
         fd_close(&shim.pidfd);
-        err->code = SBX_E_NOT_FOUND;
+        err->code = SBX_E_NOT_FOUND; /* destroy takes away what is left, and the hold */
         return err->code;
     }
     *listen_fd = fd;

@@ -55,7 +55,6 @@ struct runsc_box {
     char id[ID_SIZE];
     struct process shim;
     bool alive;
-    bool network; /* egress knows it */
 };
 
 struct runsc {
@@ -73,8 +72,9 @@ struct runsc {
     struct egress *egress; /* NULL: this host cannot; egress_error says why */
     char egress_error[DRIVER_REASON_SIZE];
 
-    pthread_mutex_t lock; /* boxes, and the fields of each */
+    pthread_mutex_t lock; /* boxes, and the fields of each; holds */
     struct id_map boxes;
+    struct id_map holds; /* image digests (owned text) that this life of the gateway holds, by id */
     int epoll, wake;
     struct thread watcher;
 };

@@ -147,8 +147,12 @@ void runsc_cgroups_close(struct runsc_cgroups *g)
     if (g == NULL)
         return;
     for (size_t i = 0; i < g->count; i++) {
-        if (g->roots[i] != NULL)
-            (void)rmdir(g->roots[i]); /* only when empty: running sandboxes keep theirs */
+        char *slash = g->roots[i] != NULL ? strrchr(g->roots[i], '/') : NULL;
+
+        if (slash != NULL && rmdir(g->roots[i]) == 0) { /* empty: no sandbox runs on */
+            *slash = 0;
+            (void)rmdir(g->roots[i]); /* the parent too, when no other gateway has it */
+        }
         free(g->roots[i]);
     }
     free(g);
