@@ -95,6 +95,8 @@ static const struct config_option OPTIONS[] = {
       "Time a deploy blocks before it starts" },
     { "fake", "fail_every", CONFIG_INT, "0", 0, 1000000000, false,
       "Every n-th deploy fails; 0: none" },
+    { "fake", "hang_every", CONFIG_INT, "0", 0, 1000000000, false,
+      "Every n-th sandbox never says READY; 0: none" },
     { "fake", "lose_every", CONFIG_INT, "0", 0, 1000000000, false,
       "Every n-th sandbox dies right after READY; 0: none" },
     { "fake", "execute_delay_ms", CONFIG_INT, "0", 0, 900000, false,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/config.h"
@@ -63,6 +64,17 @@ static int print(struct buf *text)
     return fwrite(text->data, 1, text->len, stdout) == text->len ? 0 : 1;
 }
 
+/* Thousands of sandboxes have a few descriptors each. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static int run(const struct config *config)
 {
     struct gateway *g = NULL;
@@ -70,6 +82,7 @@ static int run(const struct config *config)
     sigset_t set;
     int sig = 0;
 
+    raise_descriptors();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
