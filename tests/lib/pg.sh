@@ -1,5 +1,6 @@
 #!/bin/sh
-# A private PostgreSQL cluster for tests, on a unix socket in a short folder, without fsync.
+# A private PostgreSQL cluster for tests, on a unix socket in a short folder.  Without fsync: what was
+# committed outlives a crash of the server, not one of the machine.
 #
 #   pg.sh run COMMAND...   a fresh cluster for one command; gone when it ends, whatever happens
 #   pg.sh start DIR        a cluster in DIR (made when it is not there); prints its connection string
@@ -31,7 +32,7 @@ start() {
 		rm -f "$dir.initdb.log"
 	fi
 	as_server "$bin/pg_ctl" -s -w -t 30 -D "$dir/data" -l "$dir/data/log" -o "-k $dir -c listen_addresses= \
--c fsync=${SBX_TEST_PG_FSYNC:-off} -c synchronous_commit=${SBX_TEST_PG_FSYNC:-off} -c full_page_writes=off \
+-c fsync=${SBX_TEST_PG_FSYNC:-off} -c full_page_writes=off \
 -c max_connections=200 -c unix_socket_permissions=0777" start >/dev/null ||
 		{ cat "$dir/data/log" >&2; exit 1; }
 	echo "host=$dir user=postgres dbname=postgres"
@@ -55,7 +56,7 @@ run)
 	"$@"
 	;;
 *)
-	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac
