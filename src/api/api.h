@@ -26,10 +26,10 @@ struct net;
 /* What is pointed to is borrowed and must outlive the api, except texts, which are copied. */
 struct api_config {
     struct store_config store;
-    struct net *net;                /* JWKS */
-    struct gateway_client *gateway; /* executions and images */
-    struct store_waker *waker;      /* the other control planes */
-    const struct seal_keys *seal;   /* NULL: what must be sealed is refused */
+    struct net *net;                     /* JWKS */
+    struct gateway_client *gateway;      /* executions and images */
+    struct store_waker *waker;           /* the other control planes */
+    const struct seal_keys *seal;        /* NULL: what must be sealed is refused */
     const struct secret *process_secret; /* of the regions' process path; NULL: on sockets */
     const char *github_url;              /* base, without a trailing slash */
     const char *github_ca_file;          /* NULL: net's */

@@ -63,11 +63,11 @@ struct api_call {
     struct api_access access;
     const struct store_principal *principal; /* API_AUTH_PRINCIPAL only, its installation active */
     void *note;                              /* a deferred handler's own, for its continuation */
-    const char *object_kind, *object_id; /* for the audit row; set by the handler */
-    int exit_code;                       /* execute; else -1 */
-    int64_t duration_ms;                 /* execute; else -1 */
-    bool ran;                            /* the handler was reached: the audit has a row of it */
-    bool deferred;                       /* the handler will settle audit and answer later */
+    const char *object_kind, *object_id;     /* for the audit row; set by the handler */
+    int exit_code;                           /* execute; else -1 */
+    int64_t duration_ms;                     /* execute; else -1 */
+    bool ran;      /* the handler was reached: the audit has a row of it */
+    bool deferred; /* the handler will settle audit and answer later */
 };
 
 /* Before and after the store is used in a handler: sets the time it may take, and fails at once
