@@ -62,10 +62,10 @@ static enum ctl_exit tar_start(const char *dir, const char *index_dir, struct ta
     int fds[2];
 
     if (index_dir != NULL)
-        argv[n++] = "--exclude=./index.json";
+        argv[n++] = "--exclude=./index.json"; /* the other one is named without "./" */
     argv[n++] = "-C", argv[n++] = dir, argv[n++] = ".";
     if (index_dir != NULL)
-        argv[n++] = "-C", argv[n++] = index_dir, argv[n++] = "./index.json";
+        argv[n++] = "-C", argv[n++] = index_dir, argv[n++] = "index.json";
     if (pipe2(fds, O_CLOEXEC) != 0) {
         return ctl_fail(err, CTL_USAGE, "pipe: %s", strerror(errno));
     }
