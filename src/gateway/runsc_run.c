@@ -67,12 +67,10 @@ enum sbx_code runsc_run_start(struct runsc *r, const char *id, const struct runs
     return shim_start(&spec, shim, err);
 }
 
-static bool has_state(const struct runsc *r, const char *id)
+static void state_path(const struct runsc *r, const char *id, const char *kind,
+                       char out[RUNSC_PATH_SIZE])
 {
-    char path[RUNSC_PATH_SIZE];
-
-    (void)snprintf(path, sizeof(path), "%s/r/%s_sandbox:%s.state", r->dir, id, id);
-    return file_exists(path);
+    (void)snprintf(out, RUNSC_PATH_SIZE, "%s/r/%s_sandbox:%s.%s", r->dir, id, id, kind);
 }
 
 static enum sbx_code delete_state(struct runsc *r, const char *id, struct sbx_err *err)
@@ -81,10 +79,14 @@ static enum sbx_code delete_state(struct runsc *r, const char *id, struct sbx_er
     const char *argv[] = { r->program, arena_printf(a, "--root=%s/r", r->dir),
                            "delete",   "--force",
                            id,         NULL };
+    char path[RUNSC_PATH_SIZE];
 
-    if (!has_state(r, id))
-        return SBX_OK;
-    return process_run(argv, NULL, 0, NULL, RUNSC_DELETE_MS, err);
+    state_path(r, id, "state", path);
+    if (file_exists(path) && process_run(argv, NULL, 0, NULL, RUNSC_DELETE_MS, err) != SBX_OK)
+        return err->code;
+    state_path(r, id, "lock", path); /* a start that was killed leaves it behind */
+    (void)unlink(path);
+    return SBX_OK;
 }
 
 /* The shim ends by itself once its last child is reaped. */
