@@ -254,7 +254,7 @@ const char *request_param(const struct request *req, const char *name)
         if (strcmp(req->params[i].name, name) == 0)
             return req->params[i].value;
     }
-    assert(!"the route's pattern has no such parameter");
+    assert(0 && "the route's pattern has no such parameter");
     return NULL;
 }
 
