@@ -28,7 +28,8 @@ void jwks_close(struct jwks *j); /* NULL is allowed; no call may be under way */
 
 /* jose_verify with the cached keys. Any thread.
  * may_block false: never does I/O; *again (set in every case) is true when the verdict could change
- * by a fetch that is due now: then ask again on a thread that may block, with may_block true, which
+ * by a fetch that is due now: then the verdict is not
+ * final and never JOSE_OK: ask again on a thread that may block, with may_block true, which
  * fetches first (one at a time; others wait for it) and then decides. */
 enum jose_verdict jwks_verify(struct jwks *j, unsigned algs, const char *token, bool may_block,
                               json_t **claims, bool *again);
