@@ -191,18 +191,6 @@ static enum sbx_code make_gateway(struct egress *e, struct sbx_err *err)
     return code;
 }
 
-static void remove_gateway(struct egress *e)
-{
-    SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
-    struct sbx_err err = { 0 };
-
-    if (egress_ns_there(e->ns)) {
-        (void)buf_printf(&script, "netns del %s\n", e->ns);
-        if (egress_ip(NULL, &script, &err) != SBX_OK)
-            log_err(LOG_WARN, "the gateway's namespace stays", &err);
-    }
-}
-
 static bool read_flag(const char *path)
 {
     char c = '0';
@@ -264,7 +252,10 @@ static enum sbx_code adopt_or_make(struct egress *e, struct sbx_err *err)
         egress_nft_gateway(e, &script); /* this gateway's idea of the ranges, in one step */
         return egress_nft(e, false, &script, err);
     }
-    remove_gateway(e);
+    /* Half of one, from a start that was cut short. */
+    (void)buf_printf(&script, "link del %s\nnetns del %s\n", e->host_link, e->ns);
+    if (egress_ns_there(e->ns))
+        egress_ip_try(NULL, &script);
     return make_gateway(e, err);
 }
 
@@ -275,6 +266,7 @@ enum sbx_code egress_open(const struct egress_config *config, struct egress **ou
     struct egress *e = mem_zalloc(sizeof(*e));
     char path[EGRESS_PATH_SIZE];
     pthread_condattr_t attr;
+    size_t strays = 0;
     enum sbx_code code = SBX_OK;
 
     e->helper_fd = e->wake_fd = -1;
@@ -298,6 +290,8 @@ enum sbx_code egress_open(const struct egress_config *config, struct egress **ou
     if (code == SBX_OK)
         code = prepare_host(e, err);
     if (code == SBX_OK)
+        code = egress_strays_remove(e, &strays, err);
+    if (code == SBX_OK)
         code = egress_service_start(e, err);
     if (code != SBX_OK) {
         egress_close(e);
@@ -307,11 +301,30 @@ enum sbx_code egress_open(const struct egress_config *config, struct egress **ou
     return SBX_OK;
 }
 
+/* Everything of this gateway on the host, sandboxes apart. */
+static void take_down(struct egress *e)
+{
+    SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
+    struct sbx_err err = { 0 };
+
+    (void)buf_printf(&script, "add table inet sbx_%s\ndelete table inet sbx_%s\n", e->tag, e->tag);
+    if (egress_nft(e, true, &script, &err) != SBX_OK)
+        log_err(LOG_WARN, "the host's rules stay", &err);
+    buf_clear(&script);
+    (void)buf_printf(&script, "link del %s\nnetns del %s\n", e->host_link, e->ns);
+    egress_ip_try(NULL, &script);
+    if (egress_ns_there(e->ns))
+        log_warn("the gateway's network namespace stays", LOG_S("tag", e->tag));
+}
+
 void egress_close(struct egress *e)
 {
     if (e == NULL)
         return;
     egress_service_stop(e);
+    egress_spares_remove(e);
+    if (e->entries == NULL && egress_ns_there(e->ns))
+        take_down(e);
     while (e->entries != NULL) {
         struct egress_entry *n = e->entries;
 
@@ -336,7 +349,6 @@ static bool keep_none(void *arg, const char *id)
 
 void egress_purge(struct egress *e)
 {
-    SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
     struct sbx_err err = { 0 };
     size_t removed;
 
@@ -344,16 +356,5 @@ void egress_purge(struct egress *e)
         return;
     if (egress_sweep(e, keep_none, NULL, &removed, &err) != SBX_OK)
         log_err(LOG_WARN, "not every sandbox's network could be removed", &err);
-    err = (struct sbx_err){ 0 };
-    (void)buf_printf(&script, "add table inet sbx_%s\ndelete table inet sbx_%s\n", e->tag, e->tag);
-    if (egress_nft(e, true, &script, &err) != SBX_OK)
-        log_err(LOG_WARN, "the host's rules stay", &err);
-    egress_service_stop(e);
-    e->service.started = false;
-    err = (struct sbx_err){ 0 };
-    buf_clear(&script);
-    (void)buf_printf(&script, "link del %s\n", e->host_link);
-    egress_ip_try(NULL, &script); /* it goes with the namespace otherwise */
-    remove_gateway(e);
     egress_close(e);
 }

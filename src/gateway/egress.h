@@ -80,9 +80,10 @@ struct egress_lease {
  * right is missing, the message says which. */
 MUST_USE enum sbx_code egress_open(const struct egress_config *config, struct egress **out,
                                    struct sbx_err *err);
-/* Ends resolver and proxy; sandboxes keep their namespaces and rules.  NULL is allowed. */
+/* Ends resolver and proxy; sandboxes keep their namespaces and rules.  When there are none, nothing
+ * of this gateway stays on the host.  NULL is allowed. */
 void egress_close(struct egress *e);
-/* As egress_close, and takes everything of this gateway off the host. */
+/* Detaches all, then closes. */
 void egress_purge(struct egress *e);
 
 /* Namespace, link, address and rules of one sandbox.  An id that is attached already is first

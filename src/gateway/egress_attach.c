@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/scoped.h"
 #include "base/str.h"
+#include "base/time.h"
 #include "gateway/egress_impl.h"
 
 static bool linked(enum egress_mode mode)
@@ -50,75 +51,93 @@ static enum sbx_code inner_end(const struct egress *e, unsigned slot, struct sbx
     return egress_ip(ns, &script, err);
 }
 
-/* The order matters: the rules are whole before the link can carry anything. */
-static enum sbx_code kernel_make(const struct egress *e, const struct egress_entry *n,
-                                 struct sbx_err *err)
+static enum sbx_code make_rules(const struct egress *e, const struct egress_entry *n,
+                                struct sbx_err *err)
+{
+    SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
+
+    egress_nft_attach(e, n, &script);
+    return egress_nft(e, false, &script, err);
+}
+
+static enum sbx_code make_links(const struct egress *e, unsigned slot, struct sbx_err *err)
 {
     SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
     char ns[EGRESS_NAME_SIZE], gw4[INET_ADDRSTRLEN], gw6[INET6_ADDRSTRLEN];
     enum sbx_code code;
 
-    egress_nft_attach(e, n, &script);
-    code = egress_nft(e, false, &script, err);
-    if (code != SBX_OK)
-        return code;
-    egress_ns_name(e, n->slot, ns);
-    egress_addr4(e, n->slot, 1, gw4);
-    egress_addr6(e, n->slot, 1, gw6);
-    buf_clear(&script);
+    egress_ns_name(e, slot, ns);
+    egress_addr4(e, slot, 1, gw4);
+    egress_addr6(e, slot, 1, gw6);
     (void)buf_printf(&script,
-                     "netns add %s\nlink add eth0 netns %s type veth peer name s%u netns %s\n", ns,
-                     ns, n->slot, e->ns);
-    code = egress_ip(NULL, &script, err);
-    if (code != SBX_OK)
-        return code;
-    buf_clear(&script);
-    (void)buf_printf(&script, "addr add %s/30 dev s%u\n", gw4, n->slot);
-    if (e->ipv6)
-        (void)buf_printf(&script, "addr add %s/126 dev s%u nodad\n", gw6, n->slot);
-    (void)buf_printf(&script, "link set s%u up\n", n->slot);
+                     "netns add %s\nlink add s%u type veth peer name eth0 netns %s\n"
+                     "addr add %s/30 dev s%u\n",
+                     ns, slot, ns, gw4, slot);
+    if (!e->ipv6) {
+        (void)buf_printf(&script, "link set s%u up\n", slot);
+        code = egress_ip(e->ns, &script, err);
+        return code == SBX_OK ? inner_end(e, slot, err) : code;
+    }
+    (void)buf_printf(&script, "addr add %s/126 dev s%u nodad\n", gw6, slot);
+    code = egress_ip(e->ns, &script, err);
     /* The inner end first: the gateway's then has its carrier as it comes up, and with it the
      * link-local address that IPv6 forwarding needs; the other way round that takes a second. */
-    code = inner_end(e, n->slot, err);
+    if (code == SBX_OK)
+        code = inner_end(e, slot, err);
+    buf_clear(&script);
+    (void)buf_printf(&script, "link set s%u up\n", slot);
     return code == SBX_OK ? egress_ip(e->ns, &script, err) : code;
 }
 
-/* Nothing of the slot is left; what is gone already is fine. */
+/* Nothing of the slot is left; what is gone already is fine.  The link by its name: with the
+ * namespace alone it would go some time later. */
 static enum sbx_code kernel_remove(const struct egress *e, unsigned slot, struct sbx_err *err)
 {
     SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
     char ns[EGRESS_NAME_SIZE];
-    enum sbx_code code;
 
-    (void)buf_printf(&script, "link del s%u\n", slot);
+    egress_ns_name(e, slot, ns);
+    (void)buf_printf(&script, "link del s%u\nnetns del %s\n", slot, ns);
     egress_ip_try(e->ns, &script);
+    if (egress_ns_there(ns))
+        return err_set(err, SBX_E_INTERNAL, "the sandbox's network is still in use");
     buf_clear(&script);
     egress_nft_detach(e, slot, &script);
-    code = egress_nft(e, false, &script, err);
-    if (code != SBX_OK)
-        return code;
-    egress_ns_name(e, slot, ns);
-    if (!egress_ns_there(ns))
-        return SBX_OK;
-    buf_clear(&script);
-    (void)buf_printf(&script, "netns del %s\n", ns);
-    return egress_ip(NULL, &script, err);
+    return egress_nft(e, false, &script, err);
+}
+
+/* A free slot, spare ones first when a link is wanted; 0: none.  Locked. */
+static unsigned slot_take(struct egress *e, bool spare)
+{
+    for (unsigned slot = 1; spare && e->spares > 0 && slot <= e->slot_max; slot++)
+        if (e->slots[slot] == EGRESS_SLOT_SPARE) {
+            e->spares--;
+            e->slots[slot] = EGRESS_SLOT_TAKEN;
+            return slot;
+        }
+    for (unsigned slot = 1; slot <= e->slot_max; slot++)
+        if (e->slots[slot] == EGRESS_SLOT_FREE) {
+            e->slots[slot] = EGRESS_SLOT_TAKEN;
+            return slot;
+        }
+    return 0;
 }
 
 /* A slot for the id; the entry is in the table when this is SBX_OK. */
-static enum sbx_code reserve(struct egress *e, struct egress_entry *n, struct sbx_err *err)
+static enum sbx_code reserve(struct egress *e, struct egress_entry *n, bool *spare,
+                             struct sbx_err *err)
 {
+    unsigned before;
     enum sbx_code code = SBX_OK;
-    unsigned slot = 1;
 
     pthread_mutex_lock(&e->lock);
-    while (slot <= e->slot_max && e->slots[slot] != 0)
-        slot++;
-    if (slot > e->slot_max) {
+    before = e->spares;
+    n->slot = slot_take(e, *spare);
+    *spare = e->spares < before;
+    e->spare_ms = time_mono_ms() + EGRESS_SPARE_PAUSE_MS;
+    if (n->slot == 0) {
         code = err_set(err, SBX_E_UNAVAILABLE, "the region has no network address left");
     } else {
-        e->slots[slot] = 1;
-        n->slot = slot;
         n->next = e->entries;
         e->entries = n;
     }
@@ -129,7 +148,7 @@ static enum sbx_code reserve(struct egress *e, struct egress_entry *n, struct sb
 static void slot_free(struct egress *e, unsigned slot)
 {
     pthread_mutex_lock(&e->lock);
-    e->slots[slot] = 0;
+    e->slots[slot] = EGRESS_SLOT_FREE;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -139,6 +158,7 @@ enum sbx_code egress_attach(struct egress *e, const char *id, const struct drive
     struct egress_entry *n;
     struct egress_rules rules;
     struct egress_lease lease;
+    bool link, spare;
     enum sbx_code code = egress_rules_parse(e, network, &rules, err);
 
     if (code != SBX_OK)
@@ -154,15 +174,19 @@ enum sbx_code egress_attach(struct egress *e, const char *id, const struct drive
     n = mem_zalloc(sizeof(*n));
     n->rules = rules;
     (void)str_copy(n->id, sizeof(n->id), id);
-    code = reserve(e, n, err);
+    link = spare = linked(rules.mode);
+    code = reserve(e, n, &spare, err);
     if (code != SBX_OK) {
         egress_entry_free(n);
         return code;
     }
     lease_of(e, n, &lease);
     code = egress_entry_write(e, n, err);
-    if (code == SBX_OK && linked(rules.mode))
-        code = kernel_make(e, n, err);
+    /* The rules are whole before a link can carry anything; a spare's link carries nothing. */
+    if (code == SBX_OK && link)
+        code = make_rules(e, n, err);
+    if (code == SBX_OK && link && !spare)
+        code = make_links(e, n->slot, err);
     if (code != SBX_OK) {
         struct sbx_err undo = { 0 };
 
@@ -260,8 +284,7 @@ enum sbx_code egress_rename(struct egress *e, const char *id, const char *new_id
     return code;
 }
 
-/* Namespaces of this gateway that no entry knows. */
-static enum sbx_code sweep_strays(struct egress *e, size_t *removed, struct sbx_err *err)
+enum sbx_code egress_strays_remove(struct egress *e, size_t *removed, struct sbx_err *err)
 {
     char prefix[EGRESS_NAME_SIZE];
     DIR *dir = opendir("/run/netns");
@@ -279,7 +302,7 @@ static enum sbx_code sweep_strays(struct egress *e, size_t *removed, struct sbx_
             !str_parse_int(d->d_name + strlen(prefix), 1, EGRESS_SANDBOXES_MAX, &slot))
             continue;
         pthread_mutex_lock(&e->lock);
-        known = (unsigned)slot <= e->slot_max && e->slots[slot] != 0;
+        known = (unsigned)slot <= e->slot_max && e->slots[slot] != EGRESS_SLOT_FREE;
         pthread_mutex_unlock(&e->lock);
         if (known)
             continue;
@@ -310,7 +333,47 @@ enum sbx_code egress_sweep(struct egress *e, bool (*keep)(void *arg, const char 
         n++;
     }
     if (code == SBX_OK)
-        code = sweep_strays(e, &n, err);
+        code = egress_strays_remove(e, &n, err);
     *removed = n;
     return code;
+}
+
+void egress_spare_make(struct egress *e)
+{
+    struct sbx_err err = { 0 };
+    enum sbx_code code;
+    unsigned slot;
+
+    pthread_mutex_lock(&e->lock);
+    slot = slot_take(e, false);
+    pthread_mutex_unlock(&e->lock);
+    if (slot == 0)
+        return;
+    code = make_links(e, slot, &err);
+    if (code != SBX_OK) {
+        struct sbx_err undo = { 0 };
+
+        log_err(LOG_WARN, "a network in reserve could not be made", &err);
+        (void)!kernel_remove(e, slot, &undo);
+    }
+    pthread_mutex_lock(&e->lock);
+    e->slots[slot] = code == SBX_OK ? EGRESS_SLOT_SPARE : EGRESS_SLOT_FREE;
+    e->spares += code == SBX_OK;
+    if (code != SBX_OK)
+        e->spare_ms = time_mono_ms() + EGRESS_TOOL_MS;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void egress_spares_remove(struct egress *e)
+{
+    for (unsigned slot = 1; e->slots != NULL && slot <= e->slot_max; slot++) {
+        struct sbx_err err = { 0 };
+
+        if (e->slots[slot] != EGRESS_SLOT_SPARE)
+            continue;
+        if (kernel_remove(e, slot, &err) != SBX_OK)
+            log_err(LOG_WARN, "a network in reserve stays until the next start", &err);
+        e->slots[slot] = EGRESS_SLOT_FREE;
+        e->spares--;
+    }
 }

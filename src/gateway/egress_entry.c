@@ -96,10 +96,10 @@ static void entry_read(struct egress *e, int dir_fd, const char *id)
         json_parse_object(room, (size_t)st.st_size, &j, &err) == SBX_OK &&
         egress_rules_from_json(j, &n->rules)) {
         slot = json_get_int(j, "slot", 0);
-        if (slot > 0 && slot <= (int64_t)e->slot_max && e->slots[slot] == 0) {
+        if (slot > 0 && slot <= (int64_t)e->slot_max && e->slots[slot] == EGRESS_SLOT_FREE) {
             n->slot = (unsigned)slot;
             (void)str_copy(n->id, sizeof(n->id), id);
-            e->slots[slot] = 1;
+            e->slots[slot] = EGRESS_SLOT_TAKEN;
             n->next = e->entries;
             e->entries = n;
             return;

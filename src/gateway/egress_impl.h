@@ -28,6 +28,14 @@ enum {
     EGRESS_CONFIG_MAX = 64 * 1024, /* bytes of a child's configuration */
 };
 
+/* A spare slot has its namespace and links already, and no rule that lets anything through: an
+ * attach then needs nothing but its own nft transaction. */
+enum egress_slot { EGRESS_SLOT_FREE = 0, EGRESS_SLOT_TAKEN, EGRESS_SLOT_SPARE };
+enum {
+    EGRESS_SPARES = 4,
+    EGRESS_SPARE_PAUSE_MS = 250, /* after an attach: the sandbox's start goes first */
+};
+
 /* What one sandbox asked for, checked. */
 struct egress_rules {
     enum egress_mode mode;
@@ -77,7 +85,9 @@ struct egress {
 
     pthread_mutex_t lock; /* entries and what hangs on them */
     struct egress_entry *entries;
-    unsigned char *slots; /* 1: taken */
+    unsigned char *slots; /* enum egress_slot, by number */
+    unsigned spares;
+    int64_t spare_ms; /* monotonic: no new spare before */
 
     /* The service thread: starts, watches and restarts resolver and proxy (they die with it), and
      * answers the proxy's helper. */
@@ -153,6 +163,13 @@ void egress_nft_detach(const struct egress *e, unsigned slot, struct buf *out);
 
 /* egress_resolver.c */
 void egress_upstream_from_host(struct egress *e);
+
+/* egress_attach.c */
+/* Makes one spare; a failure is logged and tried again later. Without the lock. */
+void egress_spare_make(struct egress *e);
+void egress_spares_remove(struct egress *e);
+/* Namespaces of this gateway whose slot nobody has. */
+MUST_USE enum sbx_code egress_strays_remove(struct egress *e, size_t *removed, struct sbx_err *err);
 
 /* egress_service.c */
 MUST_USE enum sbx_code egress_service_start(struct egress *e, struct sbx_err *err);

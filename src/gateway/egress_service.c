@@ -202,12 +202,27 @@ static int child_wait(const struct egress_child *c)
 
 static int wait_ms(const struct egress *e)
 {
-    int a = child_wait(&e->resolver);
-    int b = e->proxy_wanted ? child_wait(&e->proxy) : -1;
+    int64_t spare = e->spare_ms - time_mono_ms();
+    int waits[] = { child_wait(&e->resolver), e->proxy_wanted ? child_wait(&e->proxy) : -1,
+                    e->spares == EGRESS_SPARES ? -1
+                    : spare > 0                ? (int)spare
+                                               : 0 };
+    int least = -1;
 
-    if (a < 0 || b < 0)
-        return a < 0 ? b : a;
-    return a < b ? a : b;
+    for (size_t i = 0; i < COUNT_OF(waits); i++)
+        if (waits[i] >= 0 && (least < 0 || waits[i] < least))
+            least = waits[i];
+    return least;
+}
+
+static bool spare_due(struct egress *e)
+{
+    bool due;
+
+    pthread_mutex_lock(&e->lock);
+    due = e->spares < EGRESS_SPARES && time_mono_ms() >= e->spare_ms;
+    pthread_mutex_unlock(&e->lock);
+    return due;
 }
 
 static void serve(void *arg)
@@ -239,7 +254,8 @@ static void serve(void *arg)
         pthread_mutex_unlock(&e->lock);
         for (int i = 0; i < HELPERS_MAX; i++)
             fds[4 + i] = (struct pollfd){ .fd = helpers[i].fd, .events = POLLIN };
-        (void)poll(fds, COUNT_OF(fds), wait);
+        if (poll(fds, COUNT_OF(fds), wait) == 0 && spare_due(e))
+            egress_spare_make(e); /* nobody asks for anything */
         if (fds[0].revents != 0)
             (void)!read(e->wake_fd, &wakes, sizeof(wakes));
         if (fds[1].revents != 0)

@@ -43,21 +43,26 @@ static enum sbx_code told(const char *what, enum sbx_code code, struct buf *outp
                               "the host's network could not be set up (%s)", what);
 }
 
-static enum sbx_code run_ip(const char *ns, const struct buf *batch, struct buf *output,
+/* nsenter and not "ip -n": that one also leaves the mount namespace, and a namespace that is named
+ * there would be seen by nobody else. */
+static enum sbx_code run_ip(const char *ns, bool force, const struct buf *batch, struct buf *output,
                             struct sbx_err *err)
 {
-    const char *in_ns[] = { "ip", "-n", ns, "-force", "-batch", "-", NULL };
-    const char *here[] = { "ip", "-batch", "-", NULL };
+    char net[EGRESS_PATH_SIZE];
+    const char *argv[] = { "nsenter", net, "ip", "-batch", "-", NULL, NULL };
 
-    return process_run(ns != NULL ? in_ns : here, batch->data, batch->len, output, EGRESS_TOOL_MS,
-                       err);
+    (void)snprintf(net, sizeof(net), "--net=/run/netns/%s", ns != NULL ? ns : "");
+    if (force)
+        argv[5] = "-force";
+    return process_run(ns != NULL ? argv : argv + 2, batch->data, batch->len, output,
+                       EGRESS_TOOL_MS, err);
 }
 
 enum sbx_code egress_ip(const char *ns, const struct buf *batch, struct sbx_err *err)
 {
     SCOPED_BUF struct buf output = BUF_INIT(EGRESS_SCRIPT_MAX);
 
-    return told("ip", run_ip(ns, batch, &output, err), &output, err);
+    return told("ip", run_ip(ns, false, batch, &output, err), &output, err);
 }
 
 void egress_ip_try(const char *ns, const struct buf *batch)
@@ -65,7 +70,7 @@ void egress_ip_try(const char *ns, const struct buf *batch)
     SCOPED_BUF struct buf output = BUF_INIT(EGRESS_SCRIPT_MAX);
     struct sbx_err err = { 0 };
 
-    (void)!run_ip(ns, batch, &output, &err);
+    (void)!run_ip(ns, true, batch, &output, &err);
 }
 
 enum sbx_code egress_nft(const struct egress *e, bool host, const struct buf *script,
