@@ -136,7 +136,7 @@ extern const char STORE_SESSION_SQL[];
 MUST_USE enum sbx_code store_raise(const PGresult *res, const char *what, struct sbx_err *err);
 
 /* Columns of a sandbox, of the alias s; read by store_sandbox_row in the same order. */
-#define STORE_MS(column) "(extract(epoch FROM " column ") * 1000)::bigint"
+#define STORE_MS(column) "floor(extract(epoch FROM " column ") * 1000)::bigint"
 #define STORE_SANDBOX_COLUMNS                                                                                                                                                                                               \
     "s.sandbox_id, s.account_id, s.app_id, s.template_id, s.revision_id, s.revision, s.region, "                                                                                                                            \
     "s.profile, s.owner_kind, s.owner_id, s.external_session_id, s.caller_key, s.request_id, "                                                                                                                              \

@@ -57,6 +57,7 @@ struct world {
 char *fixture_database(struct arena *a);
 /* cmocka set-up and tear-down of a whole group: *state is a struct world. */
 int world_new(void **state);
+int world_new_quick(void **state); /* with the time limits of the product */
 int world_free(void **state);
 /* Another account, app, template and revision in the same database: nothing of the one before. */
 void world_fresh(struct world *w);

@@ -328,5 +328,5 @@ int main(void)
         cmocka_unit_test(a_pool_gives_and_takes),
         cmocka_unit_test(a_stopped_server_is_unavailable_until_it_is_back),
     };
-    return cmocka_run_group_tests(tests, world_new, world_free);
+    return cmocka_run_group_tests(tests, world_new_quick, world_free);
 }
