@@ -44,7 +44,7 @@ static enum sbx_code spool_of(struct request *req, struct spool **out, struct sb
 enum sbx_code api_image_body(struct request *req, const void *data, size_t len, struct sbx_err *err)
 {
     const char *at = data;
-    struct spool *s;
+    struct spool *s = NULL;
 
     if (spool_of(req, &s, err) != SBX_OK)
         return err->code;
@@ -72,7 +72,7 @@ static ssize_t read_spool(void *arg, void *to, size_t max)
 enum sbx_code api_image_import(struct api_call *c, struct sbx_err *err)
 {
     json_t *made = NULL;
-    struct spool *s;
+    struct spool *s = NULL;
 
     c->object_kind = "image";
     if (spool_of(c->req, &s, err) != SBX_OK)

@@ -202,7 +202,7 @@ enum sbx_code gateway_parse_deploy(struct gateway_job *job, const json_t *body, 
 enum sbx_code gateway_parse_execute(const json_t *body, size_t cap_max, struct arena *a,
                                     struct gateway_execute *out, struct sbx_err *err)
 {
-    int64_t timeout_s, cap;
+    int64_t timeout_s = 0, cap = 0;
 
     if (id_text(body, "executionId", true, out->execution_id, err) != SBX_OK ||
         number(body, "generation", 0, INT64_MAX, REQUIRED, &out->generation, err) != SBX_OK ||

@@ -202,7 +202,7 @@ static enum sbx_code open_parent(int root_fd, const char *path, const char **las
 enum sbx_code image_fs_point(int root_fd, const char *path, bool folder, struct sbx_err *err)
 {
     SCOPED_FD int parent = -1;
-    const char *last;
+    const char *last = NULL;
     struct stat st;
     enum sbx_code code;
 
