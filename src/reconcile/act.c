@@ -139,6 +139,7 @@ void reconcile_act(struct reconcile_core *c, const struct store_sandbox *row,
      * deploy is a new operation, or the region would repeat its first refusal for ever. */
     if (row->operation_id && (action == SANDBOX_ACT_SAVE || row->attempt <= 1))
         (void)str_copy(op->operation_id, sizeof(op->operation_id), row->operation_id);
+    reconcile_scan_at(c, op->started_ms + 1);
     call = reconcile_call_of(op);
     call.row = row;
     if (c->cfg.region->start(c->cfg.region_self, &call, &err)) {

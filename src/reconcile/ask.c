@@ -1,28 +1,26 @@
 #include <string.h>
 
 #include "base/id.h"
-#include "reconcile/core.h"
-#include "reconcile/reconcile.h"
+#include "reconcile/ask.h"
 
-/* What handlers ask for, as guarded moves of the table, on their own connection. */
+/* What handlers ask for, as guarded moves of the table. */
 
 enum { ASK_TRIES = 4 }; /* a row that flips between READY and BUSY under the call */
 
-static const char PAUSE_FAILED[] = "The pause failed; the sandbox runs as before.";
-
-static enum sbx_code read_row(struct store_conn *db, const struct reconcile_ask *ask,
-                              struct arena *a, struct store_sandbox *row, struct sbx_err *err)
+static enum sbx_code read_row(const struct reconcile_ask_ops *ops, struct store_conn *db,
+                              const struct reconcile_ask *ask, struct arena *a,
+                              struct store_sandbox *row, struct sbx_err *err)
 {
     memset(row, 0, sizeof(*row));
-    return store_sandbox_get(db, ask->account_id, ask->sandbox_id, a, row, err);
+    return ops->get(db, ask->account_id, ask->sandbox_id, a, row, err);
 }
 
-static struct plan_step step_of(struct reconcile *r, const struct plan_row *row,
+static struct plan_step step_of(const struct plan_times *times, const struct plan_row *row,
                                 enum sandbox_event asked, int64_t now_ms)
 {
     struct plan_observation seen = { .asked = asked };
 
-    return plan_next(row, &seen, reconcile_times(r), now_ms, 0);
+    return plan_next(row, &seen, times, now_ms, 0);
 }
 
 static struct store_move move_of(const struct reconcile_ask *ask, const struct plan_row *row,
@@ -38,12 +36,13 @@ static struct store_move move_of(const struct reconcile_ask *ask, const struct p
 }
 
 /* The contract's two steps: what is not running is first FAILED, then TERMINATING. */
-static enum sbx_code end_row(struct reconcile *r, struct store_conn *db,
-                             const struct reconcile_ask *ask, const struct store_sandbox *row,
-                             struct arena *a, struct store_sandbox *out, struct sbx_err *err)
+static enum sbx_code end_row(const struct reconcile_ask_ops *ops, const struct plan_times *times,
+                             struct store_conn *db, const struct reconcile_ask *ask,
+                             const struct store_sandbox *row, struct arena *a,
+                             struct store_sandbox *out, struct sbx_err *err)
 {
     struct plan_row p = reconcile_plan_row(row);
-    struct plan_step step = step_of(r, &p, SANDBOX_EV_TERMINATE, row->now_ms);
+    struct plan_step step = step_of(times, &p, SANDBOX_EV_TERMINATE, row->now_ms);
     struct store_move moves[2];
     size_t count = 0;
 
@@ -57,39 +56,41 @@ static enum sbx_code end_row(struct reconcile *r, struct store_conn *db,
         failed.status = SANDBOX_FAILED;
         failed.desired = SANDBOX_TERMINATED;
         failed.generation++;
-        go = step_of(r, &failed, SANDBOX_EV_GO, row->now_ms);
+        go = step_of(times, &failed, SANDBOX_EV_GO, row->now_ms);
         moves[count++] = move_of(ask, &failed, &go, row->now_ms);
     }
-    return store_sandbox_moves_atomic(db, moves, count, a, out, err);
+    return ops->moves_atomic(db, moves, count, a, out, err);
 }
 
-enum sbx_code reconcile_terminate(struct reconcile *r, struct store_conn *db,
-                                  const struct reconcile_ask *ask, struct arena *a,
-                                  struct store_sandbox *out, struct sbx_err *err)
+enum sbx_code reconcile_ask_end(const struct reconcile_ask_ops *ops, const struct plan_times *times,
+                                struct store_conn *db, const struct reconcile_ask *ask,
+                                struct arena *a, struct store_sandbox *out, bool *changed,
+                                struct sbx_err *err)
 {
+    *changed = false;
     for (int try = 0; try < ASK_TRIES; try++) {
         struct store_sandbox row;
         struct sbx_err lost = { 0 };
         enum sbx_code code;
 
-        if (read_row(db, ask, a, &row, err))
+        if (read_row(ops, db, ask, a, &row, err))
             return err->code;
         if (row.status == SANDBOX_TERMINATED || row.status == SANDBOX_TERMINATING) {
             *out = row;
             return SBX_OK;
         }
         if (row.status == SANDBOX_SUSPENDING) {
-            code = store_sandbox_desire(
+            code = ops->desire(
                 db, ask->sandbox_id, SANDBOX_BIT(SANDBOX_SUSPENDING), SANDBOX_TERMINATED,
                 ask->end_reason ? ask->end_reason : SANDBOX_END_USER_REQUESTED, &lost);
             if (code == SBX_OK) {
-                reconcile_wake(r);
+                *changed = true;
                 return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
             }
         } else {
-            code = end_row(r, db, ask, &row, a, out, &lost);
+            code = end_row(ops, times, db, ask, &row, a, out, &lost);
             if (code == SBX_OK) {
-                reconcile_wake(r);
+                *changed = true;
                 return SBX_OK;
             }
         }
@@ -119,12 +120,14 @@ static enum sbx_code may_pause(const struct store_sandbox *row, const struct sto
     return SBX_OK;
 }
 
-enum sbx_code reconcile_pause(struct reconcile *r, struct store_conn *db,
-                              const struct reconcile_ask *ask, struct arena *a,
-                              struct store_sandbox *out, struct sbx_err *err)
+enum sbx_code reconcile_ask_pause(const struct reconcile_ask_ops *ops,
+                                  const struct plan_times *times, struct store_conn *db,
+                                  const struct reconcile_ask *ask, struct arena *a,
+                                  struct store_sandbox *out, bool *changed, struct sbx_err *err)
 {
     static const struct store_pause none;
 
+    *changed = false;
     for (int try = 0; try < ASK_TRIES; try++) {
         struct store_sandbox row;
         struct plan_row p;
@@ -134,7 +137,7 @@ enum sbx_code reconcile_pause(struct reconcile *r, struct store_conn *db,
         struct sbx_err lost = { 0 };
         enum sbx_code code;
 
-        if (read_row(db, ask, a, &row, err))
+        if (read_row(ops, db, ask, a, &row, err))
             return err->code;
         if (row.status == SANDBOX_SUSPENDED) {
             *out = row;
@@ -143,53 +146,18 @@ enum sbx_code reconcile_pause(struct reconcile *r, struct store_conn *db,
         if (may_pause(&row, ask->pause, err))
             return err->code;
         p = reconcile_plan_row(&row);
-        step = step_of(r, &p, SANDBOX_EV_PAUSE, row.now_ms);
+        step = step_of(times, &p, SANDBOX_EV_PAUSE, row.now_ms);
         move = move_of(ask, &p, &step, row.now_ms);
         id_new(operation_id);
         move.operation_id = operation_id;
         move.pause = ask->pause ? ask->pause : &none;
-        code = store_sandbox_move(db, &move, a, out, &lost);
+        code = ops->move(db, &move, a, out, &lost);
         if (code == SBX_OK) {
-            reconcile_wake(r);
+            *changed = true;
             return SBX_OK;
         }
         if (code != SBX_E_CHANGING)
             return err_set(err, code, "%s", lost.msg);
     }
     return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
-}
-
-enum sbx_code reconcile_pause_failure(const struct store_sandbox *row, struct sbx_err *err)
-{
-    const char *why = row->persistence.last_snapshot_error;
-
-    if (row->status_reason && strcmp(row->status_reason, PAUSE_FAILED) == 0)
-        return err_set(err, SBX_E_SNAPSHOT_FAILED, "%s", why ? why : PAUSE_FAILED);
-    return err_set(err, SBX_E_UNAVAILABLE, "%s",
-                   why                  ? why
-                   : row->status_reason ? row->status_reason
-                                        : "The sandbox cannot be paused now.");
-}
-
-enum sbx_code reconcile_resume(struct reconcile *r, struct store_conn *db,
-                               const struct reconcile_ask *ask, struct arena *a,
-                               struct store_sandbox *out, bool *changed, int *quota_limit,
-                               int *quota_active, struct sbx_err *err)
-{
-    char operation_id[ID_SIZE];
-    struct store_resume in = {
-        .account_id = ask->account_id,
-        .sandbox_id = ask->sandbox_id,
-        .actor = ask->actor,
-        .request_id = ask->request_id,
-        .operation_id = operation_id,
-        .deadline_in_ms = reconcile_times(r)->resuming_s * 1000,
-    };
-
-    id_new(operation_id);
-    if (store_sandbox_resume(db, &in, a, out, changed, quota_limit, quota_active, err))
-        return err->code;
-    if (*changed)
-        reconcile_wake(r);
-    return SBX_OK;
 }

@@ -10,7 +10,6 @@
 #include "reconcile/state.h"
 
 enum {
-    SCAN_MS = 50,    /* how often the timers of calls under way are looked at */
     ROUNDS_MAX = 64, /* batches of one pass */
     REAP_EVERY_MS = 2000,
     BEAT_EVERY_MS = 1000,
@@ -189,37 +188,52 @@ static size_t take_answers(struct reconcile_core *c, struct arena *a)
     return taken;
 }
 
+/* When the timers of a row under a call act, on the monotonic clock; 0: never. */
+static int64_t op_due_ms(const struct reconcile_core *c, const struct reconcile_op *op)
+{
+    int64_t due = plan_due_ms(&op->row, &c->cfg.times);
+    int64_t at = 0;
+
+    if (op->purpose != RECONCILE_FOR_ROW || op->lost)
+        return 0;
+    if (due != 0 && op->row.status != SANDBOX_FAILED && op->row.status != SANDBOX_TERMINATING)
+        at = due - c->db_offset_ms;
+    if (op->kind == RECONCILE_DEPLOY && op->row.status == SANDBOX_ALLOCATING &&
+        (at == 0 || op->started_ms + c->cfg.accept_ms < at))
+        at = op->started_ms + c->cfg.accept_ms;
+    return at == 0 || at > op->timer_ms ? at : op->timer_ms;
+}
+
 /* A deploy that takes a while is STARTING; a call whose row is overdue loses it. */
 static void scan_ops(struct reconcile_core *c)
 {
     int64_t mono = reconcile_mono(c), now = reconcile_db_now(c);
 
-    if (mono < c->next_scan_ms)
+    if (c->next_scan_ms == 0 || mono < c->next_scan_ms)
         return;
-    c->next_scan_ms = mono + SCAN_MS;
-    for (size_t i = 0; i < OP_BUCKETS; i++) {
-        for (struct reconcile_op *op = c->tokens[i]; op; op = op->by_token) {
-            struct plan_observation seen = { 0 };
-            enum reconcile_fate fate = RECONCILE_OP_LOSES;
-            struct plan_step step;
-            int64_t due;
+    c->next_scan_ms = 0;
+    for (struct reconcile_op *op = c->ops; op; op = op->next) {
+        struct plan_observation seen = { 0 };
+        enum reconcile_fate fate = RECONCILE_OP_LOSES;
+        struct plan_step step;
+        int64_t at = op_due_ms(c, op);
 
-            if (op->purpose != RECONCILE_FOR_ROW || op->lost || mono < op->timer_ms ||
-                c->batch.count >= RECONCILE_BATCH - 1)
-                continue;
-            due = plan_due_ms(&op->row, &c->cfg.times);
-            if (op->kind == RECONCILE_DEPLOY && op->row.status == SANDBOX_ALLOCATING &&
-                mono - op->started_ms >= c->cfg.accept_ms) {
-                seen.seen = PLAN_SEEN_ACCEPTED;
-                fate = RECONCILE_OP_STAYS;
-            } else if (due == 0 || due > now || op->row.status == SANDBOX_FAILED) {
-                continue;
-            }
-            step = plan_next(&op->row, &seen, &c->cfg.times, now, reconcile_jitter(c));
-            op->timer_ms = mono + RECONCILE_TIMER_AGAIN_MS;
-            if (step.changes)
-                (void)reconcile_intent_new(c, op->id, op->region, &op->row, &step, op, fate);
+        if (at == 0)
+            continue;
+        if (at > mono || c->batch.count >= RECONCILE_BATCH / 2) {
+            reconcile_scan_at(c, at > mono ? at : mono + 1);
+            continue;
         }
+        if (op->kind == RECONCILE_DEPLOY && op->row.status == SANDBOX_ALLOCATING &&
+            mono - op->started_ms >= c->cfg.accept_ms) {
+            seen.seen = PLAN_SEEN_ACCEPTED;
+            fate = RECONCILE_OP_STAYS;
+        }
+        step = plan_next(&op->row, &seen, &c->cfg.times, now, reconcile_jitter(c));
+        op->timer_ms = mono + RECONCILE_TIMER_AGAIN_MS;
+        reconcile_scan_at(c, op->timer_ms);
+        if (step.changes)
+            (void)reconcile_intent_new(c, op->id, op->region, &op->row, &step, op, fate);
     }
 }
 
@@ -355,8 +369,8 @@ static int64_t wait_ms(struct reconcile_core *c)
 
     if (c->answers || c->wake || c->probes.count)
         return 0;
-    if (c->op_count > 0 && wait > SCAN_MS)
-        wait = SCAN_MS;
+    if (c->next_scan_ms != 0 && c->next_scan_ms - reconcile_mono(c) < wait)
+        wait = c->next_scan_ms > reconcile_mono(c) ? c->next_scan_ms - reconcile_mono(c) : 1;
     if (c->quiet)
         return wait;
     if (c->cfg.store->next_due(c->cfg.db, &due, &err))
@@ -428,10 +442,8 @@ void reconcile_core_free(struct reconcile_core *c)
 {
     if (!c)
         return;
-    for (size_t i = 0; i < OP_BUCKETS; i++) {
-        while (c->tokens[i])
-            reconcile_op_free(c, c->tokens[i]);
-    }
+    while (c->ops)
+        reconcile_op_free(c, c->ops);
     while (c->answers) {
         struct reconcile_answer *next = c->answers->link;
 

@@ -132,6 +132,10 @@ struct reconcile_op *reconcile_op_new(struct reconcile_core *c, enum reconcile_c
         op->by_id = c->ids[id_bucket(id)];
         c->ids[id_bucket(id)] = op;
     }
+    op->next = c->ops;
+    if (op->next)
+        op->next->prev = op;
+    c->ops = op;
     c->op_count++;
     return op;
 }
@@ -145,8 +149,20 @@ void reconcile_op_free(struct reconcile_core *c, struct reconcile_op *op)
     *p = op->by_token;
     if (op->purpose == RECONCILE_FOR_ROW)
         unlink_id(c, op);
+    if (op->next)
+        op->next->prev = op->prev;
+    if (op->prev)
+        op->prev->next = op->next;
+    else
+        c->ops = op->next;
     c->op_count--;
     free(op);
+}
+
+void reconcile_scan_at(struct reconcile_core *c, int64_t mono_ms)
+{
+    if (c->next_scan_ms == 0 || mono_ms < c->next_scan_ms)
+        c->next_scan_ms = mono_ms;
 }
 
 struct reconcile_op *reconcile_op_by_token(const struct reconcile_core *c, uint64_t token)

@@ -26,6 +26,7 @@ enum reconcile_purpose {
 /* One call under way. */
 struct reconcile_op {
     struct reconcile_op *by_token, *by_id; /* hash chains */
+    struct reconcile_op *next, *prev;      /* all of them */
     uint64_t token;
     enum reconcile_call_kind kind;
     enum reconcile_purpose purpose;
@@ -118,6 +119,7 @@ struct reconcile_core {
 
     struct reconcile_op *tokens[OP_BUCKETS];
     struct reconcile_op *ids[OP_BUCKETS]; /* RECONCILE_FOR_ROW only, the newest of each id */
+    struct reconcile_op *ops;             /* all of them */
     size_t op_count;
 
     struct reconcile_batch batch;
@@ -149,6 +151,8 @@ struct reconcile_op *reconcile_op_new(struct reconcile_core *c, enum reconcile_c
                                       enum reconcile_purpose purpose, const char *id,
                                       const char *region);
 void reconcile_op_free(struct reconcile_core *c, struct reconcile_op *op);
+/* An op's timers want a look at that time (monotonic). */
+void reconcile_scan_at(struct reconcile_core *c, int64_t mono_ms);
 struct reconcile_op *reconcile_op_by_token(const struct reconcile_core *c, uint64_t token);
 struct reconcile_op *reconcile_op_of(const struct reconcile_core *c, const char *sandbox_id);
 /* The call of an op; kind, token, ids and generation are filled in. */

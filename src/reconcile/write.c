@@ -177,6 +177,7 @@ static void intent_moved(struct reconcile_core *c, const struct reconcile_intent
     if (in->op && in->fate == RECONCILE_OP_STAYS) {
         in->op->row = reconcile_plan_row(row);
         in->op->generation = row->generation;
+        reconcile_scan_at(c, reconcile_mono(c) + 1);
     }
     if (in->op && in->fate == RECONCILE_OP_LOSES)
         in->op->lost = true;
@@ -192,7 +193,7 @@ static void intent_lost(struct reconcile_core *c, const struct reconcile_intent 
     c->counts.moves_lost++;
     (void)reconcile_ids_add(&c->recover, in->id);
     if (in->op && in->fate != RECONCILE_OP_ENDS)
-        in->op->timer_ms = reconcile_mono(c) + RECONCILE_TIMER_AGAIN_MS;
+        reconcile_scan_at(c, in->op->timer_ms);
     if (in->deployed)
         reconcile_late_add(c, in->id, in->region, in->move.generation, 0);
     op_fate(c, in);
