@@ -141,7 +141,7 @@ static enum sbx_code make_gateway(struct egress *e, struct sbx_err *err)
 {
     SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
     char host4[INET_ADDRSTRLEN], gw4[INET_ADDRSTRLEN], host6[INET6_ADDRSTRLEN];
-    char gw6[INET6_ADDRSTRLEN], resolver[INET_ADDRSTRLEN], pool[NETRULE_TEXT_SIZE];
+    char gw6[INET6_ADDRSTRLEN], resolver[INET_ADDRSTRLEN];
     enum sbx_code code;
 
     egress_uplink4(e, false, host4);
@@ -174,16 +174,10 @@ static enum sbx_code make_gateway(struct egress *e, struct sbx_err *err)
     if (code == SBX_OK) {
         SCOPED_BUF struct buf host = BUF_INIT(EGRESS_SCRIPT_MAX);
 
-        egress_pool_text(e, false, pool);
         (void)buf_printf(&host, "addr add %s/30 dev %s\nlink set %s up\n", host4, e->host_link,
                          e->host_link);
         if (e->ipv6)
             (void)buf_printf(&host, "addr add %s/126 dev %s nodad\n", host6, e->host_link);
-        (void)buf_printf(&host, "route replace %s via %s dev %s\n", pool, gw4, e->host_link);
-        if (e->ipv6) {
-            egress_pool_text(e, true, pool);
-            (void)buf_printf(&host, "route replace %s via %s dev %s\n", pool, gw6, e->host_link);
-        }
         code = egress_ip(NULL, &host, err);
     }
     if (code == SBX_OK)
@@ -201,6 +195,11 @@ static bool read_flag(const char *path)
 
 /* The host's part: forwarding and NAT.  A host that forwarded nothing before goes on to forward
  * nothing else; that it was us who switched it on is written down. */
+static void mark_path(const struct egress *e, char out[EGRESS_PATH_SIZE * 2])
+{
+    (void)snprintf(out, EGRESS_PATH_SIZE * 2, "%s/switched-forwarding-on", e->dir);
+}
+
 static enum sbx_code prepare_host(struct egress *e, struct sbx_err *err)
 {
     SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
@@ -208,7 +207,7 @@ static enum sbx_code prepare_host(struct egress *e, struct sbx_err *err)
     bool forwards = read_flag("/proc/sys/net/ipv4/ip_forward");
     enum sbx_code code = SBX_OK;
 
-    (void)snprintf(mark, sizeof(mark), "%s/switched-forwarding-on", e->dir);
+    mark_path(e, mark);
     if (!forwards)
         code = egress_file_write(e, "switched-forwarding-on", "", 0, 0600, err);
     egress_nft_host(e, !forwards || access(mark, F_OK) == 0, &script);
@@ -284,6 +283,8 @@ enum sbx_code egress_open(const struct egress_config *config, struct egress **ou
     if (code == SBX_OK)
         code = egress_entries_read(e, err);
     if (code == SBX_OK)
+        code = egress_uplink_choose(e, err);
+    if (code == SBX_OK)
         code = write_resolv(e, err);
     if (code == SBX_OK)
         code = adopt_or_make(e, err);
@@ -301,6 +302,23 @@ enum sbx_code egress_open(const struct egress_config *config, struct egress **ou
     return SBX_OK;
 }
 
+/* Puts the host's forwarding back to what it was, unless somebody else has rules for it by now. */
+static void restore_forwarding(struct egress *e)
+{
+    static const char *const argv[] = { "nft", "list", "chains", NULL };
+    SCOPED_BUF struct buf out = BUF_INIT(EGRESS_SCRIPT_MAX);
+    struct sbx_err err = { 0 };
+    char mark[EGRESS_PATH_SIZE * 2];
+
+    mark_path(e, mark);
+    if (access(mark, F_OK) < 0 ||
+        process_run(argv, NULL, 0, &out, EGRESS_TOOL_MS, &err) != SBX_OK ||
+        (out.data != NULL && strstr(out.data, "hook forward") != NULL))
+        return;
+    if (egress_sysctl(NULL, "net.ipv4.ip_forward", "0", &err) == SBX_OK)
+        (void)unlink(mark);
+}
+
 /* Everything of this gateway on the host, sandboxes apart. */
 static void take_down(struct egress *e)
 {
@@ -310,6 +328,8 @@ static void take_down(struct egress *e)
     (void)buf_printf(&script, "add table inet sbx_%s\ndelete table inet sbx_%s\n", e->tag, e->tag);
     if (egress_nft(e, true, &script, &err) != SBX_OK)
         log_err(LOG_WARN, "the host's rules stay", &err);
+    else
+        restore_forwarding(e);
     buf_clear(&script);
     (void)buf_printf(&script, "link del %s\nnetns del %s\n", e->host_link, e->ns);
     egress_ip_try(NULL, &script);

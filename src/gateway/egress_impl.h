@@ -73,6 +73,7 @@ struct egress {
     struct in_addr pool;            /* first address */
     unsigned pool_bits;
     unsigned slot_max;
+    struct in_addr uplink; /* first address of its /30 */
     bool ipv6;
     struct in6_addr pool6;
     struct netrule_cidr deny[EGRESS_DENY_MAX];
@@ -136,6 +137,7 @@ void egress_addr6(const struct egress *e, unsigned slot, unsigned which,
 void egress_resolver_addr(const struct egress *e, char out[INET_ADDRSTRLEN]);
 void egress_uplink4(const struct egress *e, bool gateway, char out[INET_ADDRSTRLEN]);
 void egress_uplink6(const struct egress *e, bool gateway, char out[INET6_ADDRSTRLEN]);
+MUST_USE enum sbx_code egress_uplink_choose(struct egress *e, struct sbx_err *err);
 void egress_pool_text(const struct egress *e, bool v6, char out[NETRULE_TEXT_SIZE]);
 void egress_ns_name(const struct egress *e, unsigned slot, char out[EGRESS_NAME_SIZE]);
 

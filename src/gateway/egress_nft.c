@@ -28,10 +28,12 @@ static const char gateway_base[] =
     "add chain inet sbx input { type filter hook input priority 0; policy drop; }\n"
     "add chain inet sbx forward { type filter hook forward priority 0; policy drop; }\n"
     "add chain inet sbx output { type filter hook output priority 0; policy drop; }\n"
+    "add chain inet sbx post { type nat hook postrouting priority 100; policy accept; }\n"
     "flush set inet sbx infra4\nflush set inet sbx infra6\n"
     "flush set inet sbx upstream4\nflush set inet sbx upstream6\n"
     "flush chain inet sbx pre\nflush chain inet sbx input\n"
-    "flush chain inet sbx forward\nflush chain inet sbx output\n"
+    "flush chain inet sbx forward\nflush chain inet sbx output\nflush chain inet sbx post\n"
+    "add rule inet sbx post oifname \"up0\" masquerade\n"
     /* A sandbox speaks with its own address only. */
     "add rule inet sbx pre iifname { \"lo\", \"up0\" } accept\n"
     "add rule inet sbx pre icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n"
@@ -103,12 +105,12 @@ void egress_nft_gateway(const struct egress *e, struct buf *out)
 
 void egress_nft_host(const struct egress *e, bool close_forwarding, struct buf *out)
 {
-    char pool[NETRULE_TEXT_SIZE], pool6[NETRULE_TEXT_SIZE], table[32];
+    char up4[INET_ADDRSTRLEN], up6[INET6_ADDRSTRLEN], table[32];
     const char *t = e->tag, *h = e->host_link;
 
     (void)snprintf(table, sizeof(table), "inet sbx_%s", e->tag);
-    egress_pool_text(e, false, pool);
-    egress_pool_text(e, true, pool6);
+    egress_uplink4(e, true, up4);
+    egress_uplink6(e, true, up6);
     (void)buf_printf(
         out,
         "add table inet sbx_%s\ndelete table inet sbx_%s\nadd table inet sbx_%s\n"
@@ -154,14 +156,19 @@ void egress_nft_host(const struct egress *e, bool close_forwarding, struct buf *
         "add rule inet sbx_%s forward iifname \"%s\" ip6 daddr @infra6 drop\n"
         "add rule inet sbx_%s forward iifname \"%s\" accept\n"
         "add rule inet sbx_%s post ip saddr %s oifname != \"%s\" masquerade\n",
-        t, h, t, h, t, h, t, h, t, h, t, h, t, h, t, pool, h);
+        t, h, t, h, t, h, t, h, t, h, t, h, t, h, t, up4, h);
     if (e->ipv6)
         (void)buf_printf(out,
                          "add rule inet sbx_%s post ip6 saddr %s oifname != \"%s\" masquerade\n", t,
-                         pool6, h);
-    /* The host forwarded nothing before the gateway needed it: it is not to become a router. */
+                         up6, h);
+    /* The host forwarded nothing before the gateway needed it: it is not to become a router. Other
+     * gateways on it have tables of their own. */
     if (close_forwarding)
-        (void)buf_printf(out, "add rule inet sbx_%s forward drop\n", t);
+        (void)buf_printf(out,
+                         "add rule inet sbx_%s forward iifname \"sbx*\" accept\n"
+                         "add rule inet sbx_%s forward oifname \"sbx*\" accept\n"
+                         "add rule inet sbx_%s forward drop\n",
+                         t, t, t);
 }
 
 static void remove_slot(const struct egress *e, unsigned n, struct buf *out)

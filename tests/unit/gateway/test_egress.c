@@ -25,7 +25,7 @@
 #include "base/time.h"
 #include "gateway/egress.h"
 
-enum { RUN_MS = 30000, CONNECT_MS = 1500, MANY = 200 };
+enum { RUN_MS = 30000, CONNECT_MS = 1500, MANY_MAX = 200, MANY = 40 };
 
 static struct {
     char dir[64], tag[8], outside[16], self[256];
@@ -203,8 +203,16 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+    char ns[64], forwards = 0;
+    SCOPED_FD int fd = -1;
+
     (void)state;
     egress_purge(t.e);
+    /* Nothing is left: no namespace, no rule, and the host forwards no more than before. */
+    (void)snprintf(ns, sizeof(ns), "/run/netns/sbx-%s-gw", t.tag);
+    fd = open("/proc/sys/net/ipv4/ip_forward", O_RDONLY | O_CLOEXEC);
+    if (access(ns, F_OK) == 0 || read(fd, &forwards, 1) != 1 || forwards != '0')
+        return -1;
     for (size_t i = 0; i < t.server_count; i++)
         fd_close(&t.servers[i]);
     process_end(&t.dns);
@@ -487,13 +495,16 @@ static void a_restart_adopts(void **state)
 
 static void many_with_rules(void **state)
 {
-    static char ids[MANY][ID_SIZE];
+    static char ids[MANY_MAX][ID_SIZE];
+    const char *want = getenv("SBX_EGRESS_MANY"); /* tests/system asks for all of them */
+    int many = want != NULL ? (int)strtol(want, NULL, 10) : MANY;
     char own[32], other[32];
     struct egress_lease last = { 0 };
     int64_t began = time_mono_ms(), half;
 
     (void)state;
-    for (int i = 0; i < MANY; i++) {
+    assert_in_range(many, 2, MANY_MAX);
+    for (int i = 0; i < many; i++) {
         id_new(ids[i]);
         (void)snprintf(own, sizeof(own), "198.51.100.%d", i);
         last = attach(ids[i], true, LIST(own, "203.0.113.8", "2001:db8:1::8"), NULL);
@@ -503,11 +514,11 @@ static void many_with_rules(void **state)
     assert_int_equal(attempt(last.netns, "203.0.113.8", 443), 'c');
     assert_int_equal(attempt(last.netns, "203.0.113.9", 443), 'r');
     assert_int_equal(attempt(last.netns, other, 443), 'r');
-    assert_int_equal(denied(ids[MANY - 1], other, "tcp", 443), 1);
-    for (int i = 0; i < MANY; i++)
+    assert_int_equal(denied(ids[many - 1], other, "tcp", 443), 1);
+    for (int i = 0; i < many; i++)
         detach(ids[i]);
-    (void)printf("%d attached in %lld ms each, detached in %lld ms each\n", MANY,
-                 (long long)(half - began) / MANY, (long long)(time_mono_ms() - half) / MANY);
+    (void)printf("%d attached in %lld ms each, detached in %lld ms each\n", many,
+                 (long long)(half - began) / many, (long long)(time_mono_ms() - half) / many);
 }
 
 int main(int argc, char **argv)
