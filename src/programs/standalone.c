@@ -478,6 +478,15 @@ static enum sbx_code start_all(struct standalone *s, struct sbx_err *err)
     return bootstrap(s, err);
 }
 
+static void remove_run_dir(struct standalone *s)
+{
+    struct sbx_err err = { .code = SBX_OK };
+
+    (void)unlink(arena_printf(s->a, "%s/run", s->state));
+    if (file_remove_tree(s->run, &err) != SBX_OK)
+        log_err(LOG_WARN, "remove the sockets' folder", &err);
+}
+
 static void stop_all(struct standalone *s)
 {
     (void)part_stop(&s->server);
@@ -628,7 +637,7 @@ int standalone_main(int argc, char **argv)
             supervise(&s);
         log_info("stopping");
         stop_all(&s);
-        (void)unlink(arena_printf(a, "%s/ready", s.run));
+        remove_run_dir(&s);
     }
     if (code != SBX_OK)
         (void)fprintf(stderr, "sandboxd --standalone: %s\n", err.msg);

@@ -3,6 +3,7 @@
 lock, clean stop."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -221,6 +222,9 @@ class Standalone(unittest.TestCase):
         self.assertEqual(left, [])
         with open("/proc/mounts") as f:
             self.assertEqual([line for line in f if l.dir + "/" in line or run in line], [])
+        self.assertFalse(os.path.exists(run))
+        tag = hashlib.sha256(os.path.join(l.state, "region").encode()).hexdigest()[:5]
+        self.assertEqual([n for n in harness.listdir("/run/netns") + harness.listdir("/sys/class/net") if tag in n], [])
         self.assertNotIn("Sanitizer", l.log())
         self.assertNotIn("runtime error", l.log())
         # and all is there again at the next start
