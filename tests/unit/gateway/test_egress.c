@@ -135,7 +135,7 @@ static void make_world(void)
 
     RUN("ip", "link", "set", "lo", "up");
     RUN("ip", "netns", "add", t.outside);
-    RUN("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0");
+    RUN("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0", "net.ipv4.ip_forward=0");
     RUN("ip", "netns", "exec", t.outside, "sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0");
     RUN("ip", "link", "add", "wan0", "type", "veth", "peer", "name", "eth0", "netns", t.outside);
     RUN("ip", "addr", "add", "203.0.113.1/24", "dev", "wan0");
