@@ -174,7 +174,7 @@ enum sbx_code api_ready(struct api_call *c, struct sbx_err *err)
     if (!c->api->ready)
         return err_set(err, SBX_E_UNAVAILABLE, "The database schema is not ready.");
     if (api_db_begin(c->api, c->req, err) != SBX_OK ||
-        api_db_end(c->api, store_conn_check(c->db, &now_ms, err)) != SBX_OK)
+        api_db_end(c->api, c->db, store_conn_check(c->db, &now_ms, err)) != SBX_OK)
         return err->code;
     response_json(c->res, 200, NULL, json_pack("{s:s}", "status", "ok"));
     return SBX_OK;

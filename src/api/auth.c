@@ -96,7 +96,7 @@ static enum sbx_code look_up(struct api *api, struct request *req, const char *t
     if (api_db_begin(api, req, err) != SBX_OK)
         return err->code;
     if (opaque) {
-        if (api_db_end(api, store_token_find(db, digest, a, &row, err)) != SBX_OK)
+        if (api_db_end(api, db, store_token_find(db, digest, a, &row, err)) != SBX_OK)
             return err->code;
         from_row(&row, out);
         if (row.expires_at_ms != 0) {
@@ -105,8 +105,9 @@ static enum sbx_code look_up(struct api *api, struct request *req, const char *t
                 expires_in_ms = 1; /* the database said it lives; do not keep it */
         }
     } else {
-        if (api_db_end(api, api_issuers_judge(api->issuers, db, arena_strndup(a, token, len), a,
-                                              out, &expires_in_ms, err)) != SBX_OK)
+        if (api_db_end(api, db,
+                       api_issuers_judge(api->issuers, db, arena_strndup(a, token, len), a, out,
+                                         &expires_in_ms, err)) != SBX_OK)
             return err->code;
     }
     api_tokens_put(api->tokens, digest, out, expires_in_ms, epoch);

@@ -72,9 +72,10 @@ struct api_call {
 
 /* Before and after the store is used in a handler: sets the time it may take, and fails at once
  * while the database was just seen to be away, so that a queue of requests drains instead of each
- * waiting for its own timeout (case 44: 503 within 2 s). api_db_end passes its argument through. */
+ * waiting for its own timeout (case 44: 503 within 2 s). api_db_end passes its code through; what a
+ * region or GitHub could not answer says nothing about the database. */
 MUST_USE enum sbx_code api_db_begin(struct api *api, struct request *req, struct sbx_err *err);
-MUST_USE enum sbx_code api_db_end(struct api *api, enum sbx_code code);
+MUST_USE enum sbx_code api_db_end(struct api *api, const struct store_conn *db, enum sbx_code code);
 
 /* The route handler of every row: runs the checks, then spec->handler. */
 route_fn api_dispatch;

@@ -18,9 +18,9 @@ enum sbx_code api_db_begin(struct api *api, struct request *req, struct sbx_err 
     return SBX_OK;
 }
 
-enum sbx_code api_db_end(struct api *api, enum sbx_code code)
+enum sbx_code api_db_end(struct api *api, const struct store_conn *db, enum sbx_code code)
 {
-    if (code == SBX_E_UNAVAILABLE)
+    if (code == SBX_E_UNAVAILABLE && !store_conn_up(db))
         api->db_down_until_ms = time_mono_ms() + DB_DOWN_KEEP_MS;
     return code;
 }
@@ -180,7 +180,7 @@ enum sbx_code api_dispatch(struct request *req, struct response *res, struct sbx
     c->duration_ms = -1;
     code = run(c, err);
     if (!c->deferred && c->caller != NULL) {
-        code = api_db_end(c->api, code);
+        code = api_db_end(c->api, c->db, code);
         api_call_audit(c, code);
     }
     return code;

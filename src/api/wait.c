@@ -25,7 +25,7 @@ enum sbx_code api_call_resume(struct request *req, struct response *res, api_the
     c->deferred = false;
     code = api_db_begin(c->api, req, err);
     if (code == SBX_OK)
-        code = api_db_end(c->api, then(c, err));
+        code = api_db_end(c->api, c->db, then(c, err));
     if (!c->deferred)
         api_call_audit(c, code);
     return code;

@@ -52,6 +52,11 @@ struct store_conn *store_conn_new(const struct store_config *cfg, const char *na
     return db;
 }
 
+bool store_conn_up(const struct store_conn *db)
+{
+    return db->pg != NULL;
+}
+
 static void conn_drop(struct store_conn *db)
 {
     PQfinish(db->pg);
