@@ -324,14 +324,18 @@ static enum sbx_code make_etc(struct runsc *r, const char *id, struct sbx_err *e
 static enum sbx_code make_disk(struct runsc *r, const struct driver_spec *spec,
                                const struct image *image, struct sbx_err *err)
 {
-    char templates[RUNSC_PATH_SIZE], file[RUNSC_PATH_SIZE], dir[RUNSC_PATH_SIZE];
+    char templates[RUNSC_PATH_SIZE], file[RUNSC_PATH_SIZE], dir[RUNSC_PATH_SIZE],
+        root[RUNSC_PATH_SIZE];
 
     (void)snprintf(templates, sizeof(templates), "%s/t", r->dir);
     runsc_path(r, spec->id, "disk.img", file);
     runsc_path(r, spec->id, "d", dir);
-    if (r->features.disk_limit)
-        return runsc_disk_make(templates, file, dir, spec->disk_mb, image->uid, image->gid, err);
-    return runsc_disk_make_plain(dir, image->uid, image->gid, err);
+    runsc_path(r, spec->id, "m", root);
+    if (!r->features.disk)
+        return runsc_disk_make_plain(dir, image->uid, image->gid, err);
+    if (runsc_disk_make(templates, file, dir, spec->disk_mb, image->uid, image->gid, err) != SBX_OK)
+        return err->code;
+    return runsc_disk_overlay(image->rootfs, dir, root, err);
 }
 
 static enum sbx_code make_network(struct runsc *r, const struct driver_spec *spec,
@@ -354,8 +358,9 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
                                   const struct image *image, const struct egress_lease *lease,
                                   const struct driver_workload *workload, struct sbx_err *err)
 {
+    char root[RUNSC_PATH_SIZE];
     struct runsc_bundle b = { .hostname = spec->id,
-                              .rootfs = image->rootfs,
+                              .rootfs = r->features.disk ? root : image->rootfs,
                               .netns = lease->netns,
                               .memory_mb = spec->memory_mb,
                               .agent = spec->agent ? SBX_AGENT_BINARY : NULL,
@@ -363,6 +368,7 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
     char agent[RUNSC_PATH_SIZE], workspace[RUNSC_PATH_SIZE], hosts[RUNSC_PATH_SIZE],
         hostname[RUNSC_PATH_SIZE], preload[RUNSC_PATH_SIZE];
 
+    runsc_path(r, spec->id, "m", root);
     runsc_path(r, spec->id, "a", agent);
     runsc_path(r, spec->id, "d/workspace", workspace);
     runsc_path(r, spec->id, "hosts", hosts);
@@ -466,7 +472,7 @@ static enum sbx_code runsc_start(struct driver *d, const struct driver_spec *spe
     struct runsc_start how = {
         .platform = r->features.platform,
         .mask_net = r->features.mask_net,
-        .overlay_dir_word = r->features.overlay_dir_word,
+        .overlay = !r->features.disk,
         .timeout_ms = (int)config_int(r->config, "runsc", "start_timeout_s") * 1000,
     };
     struct runsc_limits limits = {
@@ -593,7 +599,7 @@ static json_t *runsc_features_json(struct driver *d)
     json_put_str(j, "platform", f->platform);
     json_put_bool(j, "statxCure", f->statx_fault);
     json_put_bool(j, "networkCure", f->mask_net);
-    json_put_bool(j, "diskLimit", f->disk_limit);
+    json_put_bool(j, "diskLimit", f->disk);
     json_put_str(j, "cgroups", runsc_cgroups_kind(r->cgroups));
     if (r->egress != NULL)
         json_put_new(j, "egress", egress_features(r->egress));

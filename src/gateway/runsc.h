@@ -7,7 +7,8 @@
  *
  *	x/<id>/     one sandbox: config.json, meta, shim, exit, log, hosts, hostname
  *	  a/        bound read-only on SBX_AGENT_DIR: agent.sock, agent, statx.so
- *	  disk.img  its disk, mounted on d/ (workspace/ and layer/)
+ *	  disk.img  its disk, mounted on d/ (workspace/, layer/, work/)
+ *	  m/        its root: the image's under the layer
  *	r/          runsc's own state
  *	t/          empty disks by size
  *	p/          the root of probe sandboxes
@@ -42,11 +43,10 @@ enum {
 /* What the probes found. */
 struct runsc_features {
     char platform[16];
-    bool overlay_dir_word; /* --overlay2=root:dir=PATH (newer) and not root:PATH */
-    bool network;          /* --network=sandbox works */
-    bool mask_net;         /* ... behind an empty /proc/sys/net (gVisor issue 10704) */
-    bool statx_fault;      /* statx refuses AT_NO_AUTOMOUNT: the preload cure is used */
-    bool disk_limit;       /* loop devices work */
+    bool network;     /* --network=sandbox works */
+    bool mask_net;    /* ... behind an empty /proc/sys/net (gVisor issue 10704) */
+    bool statx_fault; /* statx refuses AT_NO_AUTOMOUNT: the preload cure is used */
+    bool disk;        /* loop devices and overlayfs work; else no limit, and a root in memory */
     char version[64];
 };
 
@@ -88,7 +88,7 @@ struct runsc_start {
     const char *platform;
     bool network;
     bool mask_net;
-    bool overlay_dir_word;
+    bool overlay;        /* the runtime itself keeps what is written to the root, in memory */
     const char *cgroups; /* for the shim */
     int timeout_ms;
 };

@@ -21,7 +21,7 @@ struct runsc_bind {
 
 struct runsc_bundle {
     const char *hostname;
-    const char *rootfs; /* host path, shared; the runtime overlays it */
+    const char *rootfs; /* host path; what is written to it is the sandbox's own */
     const char *netns;  /* path; "" or NULL: no network */
     bool own_netns;     /* an unnamed namespace of its own (the network probe) */
     int64_t memory_mb;  /* bounds the memory file systems */

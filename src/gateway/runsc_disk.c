@@ -129,7 +129,9 @@ enum sbx_code runsc_disk_make_plain(const char *mount_dir, uid_t uid, gid_t gid,
         return err_sys(err, SBX_E_UNAVAILABLE, "make a folder");
     if (make_folder(mount_dir, "workspace", 0755, uid, gid, err) != SBX_OK)
         return err->code;
-    return make_folder(mount_dir, "layer", 0700, 0, 0, err);
+    if (make_folder(mount_dir, "layer", 0755, 0, 0, err) != SBX_OK)
+        return err->code;
+    return make_folder(mount_dir, "work", 0700, 0, 0, err);
 }
 
 enum sbx_code runsc_disk_make(const char *templates, const char *image, const char *mount_dir,
@@ -152,6 +154,22 @@ enum sbx_code runsc_disk_make(const char *templates, const char *image, const ch
     return runsc_disk_make_plain(mount_dir, uid, gid, err);
 }
 
+enum sbx_code runsc_disk_overlay(const char *image_root, const char *mount_dir,
+                                 const char *root_dir, struct sbx_err *err)
+{
+    char options[3 * PATH_MAX + 64];
+
+    if (mkdir(root_dir, 0700) < 0 && errno != EEXIST)
+        return err_sys(err, SBX_E_UNAVAILABLE, "make a folder");
+    /* volatile: nothing is synced at the unmount, the layer dies with its sandbox */
+    (void)snprintf(options, sizeof(options),
+                   "lowerdir=%s,upperdir=%s/layer,workdir=%s/work,volatile", image_root, mount_dir,
+                   mount_dir);
+    if (mount("overlay", root_dir, "overlay", MS_NOATIME, options) < 0)
+        return err_sys(err, SBX_E_UNAVAILABLE, "mount a sandbox's root");
+    return SBX_OK;
+}
+
 enum sbx_code runsc_disk_drop(const char *mount_dir, struct sbx_err *err)
 {
     for (int i = 0;; i++) {
@@ -169,14 +187,20 @@ enum sbx_code runsc_disk_drop(const char *mount_dir, struct sbx_err *err)
 
 enum sbx_code runsc_disk_probe(const char *templates, struct sbx_err *err)
 {
-    char image[PATH_MAX], mount_dir[PATH_MAX];
+    char image[PATH_MAX], mount_dir[PATH_MAX], root_dir[PATH_MAX];
     struct sbx_err ignored = { 0 };
     enum sbx_code code;
 
     (void)snprintf(image, sizeof(image), "%s/probe.%016" PRIx64, templates, random_u64());
     (void)snprintf(mount_dir, sizeof(mount_dir), "%s.d", image);
+    (void)snprintf(root_dir, sizeof(root_dir), "%s.m", image);
     code = runsc_disk_make(templates, image, mount_dir, RUNSC_DISK_MIN_MB, 0, 0, err);
+    if (code == SBX_OK)
+        code = runsc_disk_overlay(templates, mount_dir, root_dir, err);
+    (void)!runsc_disk_drop(root_dir, &ignored);
+    ignored = (struct sbx_err){ 0 };
     (void)!runsc_disk_drop(mount_dir, &ignored);
+    (void)rmdir(root_dir);
     (void)rmdir(mount_dir);
     (void)unlink(image);
     return code;

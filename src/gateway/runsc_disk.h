@@ -20,12 +20,17 @@ enum { RUNSC_DISK_MIN_MB = 16 };
 MUST_USE enum sbx_code runsc_disk_make(const char *templates, const char *image,
                                        const char *mount_dir, int64_t size_mb, uid_t uid, gid_t gid,
                                        struct sbx_err *err);
-/* The same without a limit: plain folders. For hosts without loop devices. */
+/* The sandbox's root on root_dir (made): the image's own root below, the disk's layer above.  By
+ * the kernel's overlayfs and not by the runtime's: with its layer in a file on a full disk this
+ * runtime dies, here the writer gets ENOSPC. */
+MUST_USE enum sbx_code runsc_disk_overlay(const char *image_root, const char *mount_dir,
+                                          const char *root_dir, struct sbx_err *err);
+/* runsc_disk_make without a limit: plain folders. For hosts without loop devices. */
 MUST_USE enum sbx_code runsc_disk_make_plain(const char *mount_dir, uid_t uid, gid_t gid,
                                              struct sbx_err *err);
 /* Unmounts what is mounted on mount_dir, if anything; the loop device goes with it. */
 MUST_USE enum sbx_code runsc_disk_drop(const char *mount_dir, struct sbx_err *err);
-/* Can this host do it?  The sentence in *err says why not. */
+/* Can this host do the two?  The sentence in *err says why not. */
 MUST_USE enum sbx_code runsc_disk_probe(const char *templates, struct sbx_err *err);
 
 #endif

@@ -15,7 +15,7 @@
 #include "gateway/runsc_disk.h"
 #include "gateway/shim.h"
 
-enum { VERSION_MAX = 4096, VERSION_MS = 10000, PROBE_FORMAT = 1 };
+enum { VERSION_MAX = 4096, VERSION_MS = 10000, PROBE_FORMAT = 2 };
 
 /* kvm is not among them: it may hang for ever although its device opens and makes machines, so
  * it is used only when the operator names it, and then the probe's deadline judges. */
@@ -26,7 +26,6 @@ struct attempt {
     const char *platform;
     bool network;
     bool mask_net;
-    bool overlay_dir_word;
 };
 
 static enum sbx_code prepare_root(struct runsc *r, char root[RUNSC_PATH_SIZE], struct sbx_err *err)
@@ -63,7 +62,7 @@ static enum sbx_code run_probe(struct runsc *r, const char *id, const struct att
     struct runsc_start how = { .platform = t->platform,
                                .network = t->network,
                                .mask_net = t->mask_net,
-                               .overlay_dir_word = t->overlay_dir_word,
+                               .overlay = true,
                                .timeout_ms = timeout_ms };
     struct runsc_limits limits = { 0 };
     struct process shim = { .pidfd = -1 };
@@ -127,12 +126,8 @@ static enum sbx_code probe_platform(struct runsc *r, const char *root, struct sb
     for (size_t i = 0; i < count; i++) {
         struct attempt t = { .platform = chosen ? wanted : AUTO_PLATFORMS[i] };
 
-        for (int word = 1; word >= 0; word--) {
-            t.overlay_dir_word = word == 1;
-            if (!attempt(r, &t, root, &r->features.statx_fault))
-                continue;
+        if (attempt(r, &t, root, &r->features.statx_fault)) {
             (void)str_copy(r->features.platform, sizeof(r->features.platform), t.platform);
-            r->features.overlay_dir_word = t.overlay_dir_word;
             return SBX_OK;
         }
     }
@@ -141,9 +136,7 @@ static enum sbx_code probe_platform(struct runsc *r, const char *root, struct sb
 
 static void probe_network(struct runsc *r, const char *root)
 {
-    struct attempt t = { .platform = r->features.platform,
-                         .network = true,
-                         .overlay_dir_word = r->features.overlay_dir_word };
+    struct attempt t = { .platform = r->features.platform, .network = true };
     bool ignored;
 
     for (int mask = 0; mask <= 1 && !r->features.network; mask++) {
@@ -195,7 +188,6 @@ static bool read_cache(struct runsc *r, const char *path, const char *key)
         return false;
     (void)str_copy(f->platform, sizeof(f->platform), json_get_str(j, "platform", ""));
     (void)str_copy(f->version, sizeof(f->version), json_get_str(j, "version", ""));
-    f->overlay_dir_word = json_get_bool(j, "overlayDirWord", false);
     f->network = json_get_bool(j, "network", false);
     f->mask_net = json_get_bool(j, "maskNet", false);
     f->statx_fault = json_get_bool(j, "statxFault", false);
@@ -212,7 +204,6 @@ static void write_cache(struct runsc *r, const char *path, const char *key)
     json_put_str(j, "key", key);
     json_put_str(j, "platform", f->platform);
     json_put_str(j, "version", f->version);
-    json_put_bool(j, "overlayDirWord", f->overlay_dir_word);
     json_put_bool(j, "network", f->network);
     json_put_bool(j, "maskNet", f->mask_net);
     json_put_bool(j, "statxFault", f->statx_fault);
@@ -229,8 +220,8 @@ enum sbx_code runsc_probe(struct runsc *r, struct sbx_err *err)
     struct sbx_err disk = { 0 };
 
     (void)snprintf(templates, sizeof(templates), "%s/t", r->dir);
-    r->features.disk_limit = runsc_disk_probe(templates, &disk) == SBX_OK;
-    if (!r->features.disk_limit)
+    r->features.disk = runsc_disk_probe(templates, &disk) == SBX_OK;
+    if (!r->features.disk)
         log_err(LOG_WARN, "sandboxes have no disk limit on this host", &disk);
     if (read_cache(r, cache, key))
         return SBX_OK;

@@ -37,13 +37,12 @@ enum sbx_code runsc_run_start(struct runsc *r, const char *id, const struct runs
                               struct process *shim, struct sbx_err *err)
 {
     SCOPED_ARENA struct arena *a = arena_new();
-    char folder[RUNSC_PATH_SIZE], layer[RUNSC_PATH_SIZE], log[RUNSC_PATH_SIZE];
+    char folder[RUNSC_PATH_SIZE], log[RUNSC_PATH_SIZE];
     const char *argv[24];
     size_t n = 0;
     struct shim_spec spec;
 
     runsc_path(r, id, NULL, folder);
-    runsc_path(r, id, "d/layer", layer);
     runsc_path(r, id, "log", log);
     argv[n++] = r->program;
     argv[n++] = arena_printf(a, "--root=%s/r", r->dir);
@@ -51,7 +50,7 @@ enum sbx_code runsc_run_start(struct runsc *r, const char *id, const struct runs
     argv[n++] = how->network ? "--network=sandbox" : "--network=none";
     argv[n++] = "--ignore-cgroups";
     argv[n++] = "--host-uds=open";
-    argv[n++] = arena_printf(a, "--overlay2=root:%s%s", how->overlay_dir_word ? "dir=" : "", layer);
+    argv[n++] = how->overlay ? "--overlay2=root:memory" : "--overlay2=none";
     argv[n++] = arena_printf(a, "--log=%s", log);
     argv[n++] = "run";
     argv[n++] = "--detach";
@@ -121,6 +120,9 @@ enum sbx_code runsc_run_end(struct runsc *r, const char *id, struct process *shi
     if (delete_state(r, id, err) != SBX_OK)
         return err_wrap(err, "delete a sandbox");
     if (runsc_cgroup_remove(r->cgroups, id, RUNSC_KILL_MS, err) != SBX_OK)
+        return err->code;
+    runsc_path(r, id, "m", path);
+    if (runsc_disk_drop(path, err) != SBX_OK)
         return err->code;
     runsc_path(r, id, "d", path);
     return runsc_disk_drop(path, err);

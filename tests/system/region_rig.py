@@ -113,7 +113,7 @@ class RegionTest(SystemTest):
         body = {"executionId": new_id(), "generation": 1, "command": command, "timeoutSeconds": 20,
                 "outputMax": 4 << 20}
         body.update(fields)
-        return cls.must("POST", f"/v1/sandboxes/{box}/execute", body, timeout=body["timeoutSeconds"] + 40)
+        return cls.must("POST", f"/v1/sandboxes/{box}/execute", body, timeout=940)
 
     @classmethod
     def delete(cls, box, generation=2, **fields):
