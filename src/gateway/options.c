@@ -60,6 +60,8 @@ static const struct config_option OPTIONS[] = {
       "false: no sandbox has a network at all" },
     { "egress", "pool", CONFIG_STR, "", 0, 0, false,
       "IPv4 range of sandboxes, /16 to /24; empty: 10.213.0.0/16" },
+    { "egress", "pool6", CONFIG_STR, "", 0, 0, false,
+      "IPv6 /64 (unique local) of sandboxes; empty: no IPv6. Switches the host's forwarding on" },
     { "egress", "upstream", CONFIG_LIST, "", 0, 0, false,
       "Addresses of resolvers that ours asks; empty: the host's" },
     { "egress", "deny", CONFIG_LIST, "", 0, 0, false,

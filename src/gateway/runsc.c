@@ -138,6 +138,7 @@ static void open_egress(struct runsc *r, const char *tag)
         .dir = arena_printf(r->arena, "%s/e", r->dir),
         .tag = tag,
         .pool = pool[0] != 0 ? pool : NULL,
+        .pool6 = config_str(r->config, "egress", "pool6"),
         .upstream = config_list(r->config, "egress", "upstream", r->arena, &count),
         .deny = config_list(r->config, "egress", "deny", r->arena, &count),
         .ports = config_list(r->config, "egress", "proxy_ports", r->arena, &count),
