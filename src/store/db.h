@@ -137,21 +137,23 @@ MUST_USE enum sbx_code store_raise(const PGresult *res, const char *what, struct
 
 /* Columns of a sandbox, of the alias s; read by store_sandbox_row in the same order. */
 #define STORE_MS(column) "floor(extract(epoch FROM " column ") * 1000)::bigint"
-#define STORE_SANDBOX_COLUMNS                                                                                                                                                                                               \
-    "s.sandbox_id, s.account_id, s.app_id, s.template_id, s.revision_id, s.revision, s.region, "                                                                                                                            \
-    "s.profile, s.owner_kind, s.owner_id, s.external_session_id, s.caller_key, s.request_id, "                                                                                                                              \
-    "s.persistence_mode, s.volume_name, s.mount_path, " STORE_MS(                                                                                                                                                           \
-        "s.last_snapshot_at") ", "                                                                                                                                                                                          \
-                              "s.last_snapshot_bytes, s.last_snapshot_error, s.restore_failed, "                                                                                                                            \
-                              "s.pause_exclude, "                                                                                                                                                                           \
-                              "s.pause_max_mb, s.pause_force, s.resources, s.personal, "                                                                                                                                    \
-                              "s.is_warm, s.warm_id, s.status, "                                                                                                                                                            \
-                              "s.previous_status, s.desired_status, s.generation, "                                                                                                                                         \
-                              "s.status_reason, s.error_code, "                                                                                                                                                             \
-                              "s.termination_reason, s.running, s.holds_compute, s.operation_id, "                                                                                                                          \
-                              "s.idle_timeout_s, "                                                                                                                                                                          \
-                              "s.suspended_retention_s, " STORE_MS("s.created_at") ", " STORE_MS("s.updated_at") ", " STORE_MS("s.claimed_at") ", " STORE_MS("s.ready_at") ", " STORE_MS("s.last_active_at") ", " STORE_MS( \
-                                  "s.suspended_at") ", " STORE_MS("s.resumed_at") ", " STORE_MS("s.failed_at") ", " STORE_MS("s.terminated_at") ", " STORE_MS("s.expires_at") ", " STORE_MS("s.status_since") ", " STORE_MS("s.deadline_at") ", " STORE_MS("s.next_action_at") ", s.lease_owner, " STORE_MS("s.lease_until") ", s.attempt, s.last_error, " STORE_MS("clock_timestamp()")
+/* clang-format off */
+#define STORE_SANDBOX_COLUMNS                                                                      \
+    "s.sandbox_id, s.account_id, s.app_id, s.template_id, s.revision_id, s.revision, s.region, "   \
+    "s.profile, s.owner_kind, s.owner_id, s.external_session_id, s.caller_key, s.request_id, "     \
+    "s.persistence_mode, s.volume_name, s.mount_path, " STORE_MS("s.last_snapshot_at") ", "        \
+    "s.last_snapshot_bytes, s.last_snapshot_error, s.restore_failed, s.pause_exclude, "            \
+    "s.pause_max_mb, s.pause_force, s.resources, s.personal, s.is_warm, s.warm_id, s.status, "     \
+    "s.previous_status, s.desired_status, s.generation, s.status_reason, s.error_code, "           \
+    "s.termination_reason, s.running, s.holds_compute, s.operation_id, s.idle_timeout_s, "         \
+    "s.suspended_retention_s, " STORE_MS("s.created_at") ", " STORE_MS("s.updated_at") ", "        \
+    STORE_MS("s.claimed_at") ", " STORE_MS("s.ready_at") ", " STORE_MS("s.last_active_at") ", "    \
+    STORE_MS("s.suspended_at") ", " STORE_MS("s.resumed_at") ", " STORE_MS("s.failed_at") ", "     \
+    STORE_MS("s.terminated_at") ", " STORE_MS("s.expires_at") ", "                                 \
+    STORE_MS("s.status_since") ", " STORE_MS("s.deadline_at") ", "                                 \
+    STORE_MS("s.next_action_at") ", s.lease_owner, " STORE_MS("s.lease_until") ", s.attempt, "     \
+    "s.last_error, " STORE_MS("clock_timestamp()")
+/* clang-format on */
 
 /* A newer event takes an older one's place in its ring. */
 #define STORE_EVENT_RING                                                                           \
