@@ -84,6 +84,10 @@ struct agent_control {
     struct agent_queue queue;
 };
 
+struct agent_stopped {
+    pid_t pid, group;
+};
+
 struct agent {
     int epoll, signals, null;
     int proc; /* the folder /proc as the agent sees it */
@@ -94,9 +98,10 @@ struct agent {
     struct agent_exec execs[SBX_AGENT_EXECS_MAX];
     uint32_t last_serial;
     bool frozen;
-    pid_t *stopped; /* while frozen: what its owner had stopped before */
+    struct agent_stopped *stopped; /* while frozen: what its owner had stopped before */
     size_t stopped_count;
     pid_t bulk[SBX_AGENT_BULK_MAX]; /* 0: free */
+    pid_t relay;                    /* 0: none */
     int private_dir;                /* -1: no holder of a personal run */
     bool has_key;
     unsigned char *key; /* a page of its own, which children drop first */
@@ -117,6 +122,9 @@ bool agent_watch(struct agent *a, int fd, uint32_t events, enum agent_source kin
 
 /* loop.c: events of the warden that wait, at once. */
 void agent_read_events(struct agent *a);
+
+/* In a child of the agent that keeps its key: away with the rest. */
+void agent_close_inherited(struct agent *a);
 
 /* control.c: the connection.  Losing it detaches executions and thaws. */
 void agent_control_init(struct agent *a);
@@ -155,6 +163,9 @@ void agent_thaw(struct agent *a);
 /* bulk.c: jobs on connections of their own. */
 void agent_bulk_dial(struct agent *a, uint32_t stream, const struct agent_request *r);
 void agent_bulk_reaped(struct agent *a, pid_t pid);
+
+/* relay.c: the proxy's address inside. */
+bool agent_relay_start(struct agent *a) MUST_USE;
 
 /* files.c: private files. */
 bool agent_files_init(struct agent *a) MUST_USE;

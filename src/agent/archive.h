@@ -50,6 +50,10 @@ void agent_unpack(int root, uint64_t max_bytes, struct agent_feed feed,
 /* Removes all that is below the folder, following nothing. */
 bool agent_empty(int root);
 
+/* Opens a folder without following a link in its last part; -1 with errno, ENOTDIR or ELOOP for
+ * what is none.  gVisor of 2022 follows the link when O_DIRECTORY stands beside O_NOFOLLOW. */
+int agent_open_folder(int dir, const char *name) MUST_USE;
+
 /* The first failure stays; false, to return with. */
 bool agent_archive_fail(struct agent_archive_result *r, enum sbx_agent_reason reason,
                         const char *what, const char *path, int error);

@@ -128,7 +128,7 @@ static bool send_done(int fd, const struct agent_archive_result *r)
 /* The folder becomes the root: even a fault of ours could not reach past it. */
 static int enter_folder(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = agent_open_folder(AT_FDCWD, path);
 
     if (fd >= 0 && (fchdir(fd) < 0 || chroot(".") < 0)) {
         close(fd);

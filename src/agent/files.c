@@ -27,7 +27,7 @@ bool agent_files_init(struct agent *a)
     if (mount("none", SBX_AGENT_PRIVATE_DIR, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) <
         0)
         return false;
-    a->private_dir = open(SBX_AGENT_PRIVATE_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    a->private_dir = open(SBX_AGENT_PRIVATE_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return a->private_dir >= 0;
 }
 

@@ -1,4 +1,6 @@
-/* FREEZE and THAW: SIGSTOP and SIGCONT for every process of the workload. */
+/* FREEZE and THAW: SIGSTOP and SIGCONT for every process of the workload, a process group at a
+ * time: gVisor hangs up an orphaned group (a daemon's) when one of it ends while another is
+ * stopped. */
 
 #include "agent/agent.h"
 
@@ -21,7 +23,7 @@ enum {
 };
 
 struct process {
-    pid_t pid, parent;
+    pid_t pid, parent, group;
     char state;
 };
 
@@ -46,7 +48,7 @@ static bool read_stat(int dir, const char *path, struct process *out)
         return false;
     text[n] = '\0';
     p = strrchr(text, ')'); /* the name may hold anything */
-    return p && sscanf(p + 1, " %c %d", &out->state, &out->parent) == 2;
+    return p && sscanf(p + 1, " %c %d %d", &out->state, &out->parent, &out->group) == 3;
 }
 
 static bool stands(char state)
@@ -117,10 +119,32 @@ static bool each_process(struct agent *a,
 static bool was_stopped(const struct agent *a, pid_t pid)
 {
     for (size_t i = 0; i < a->stopped_count; i++) {
-        if (a->stopped[i] == pid)
+        if (a->stopped[i].pid == pid)
             return true;
     }
     return false;
+}
+
+/* All of it is the workload's and was moving. */
+static bool is_plain_group(const struct agent *a, pid_t group)
+{
+    struct process leader = { .pid = group };
+    char path[32];
+
+    (void)snprintf(path, sizeof(path), "%d/stat", group);
+    if (group <= 1 || (read_stat(a->proc, path, &leader) && ours(a, &leader)))
+        return false;
+    for (size_t i = 0; i < a->stopped_count; i++) {
+        if (a->stopped[i].group == group)
+            return false;
+    }
+    return true;
+}
+
+static void signal_one(const struct agent *a, const struct process *p, int sig)
+{
+    if (!is_plain_group(a, p->group) || kill(-p->group, sig) < 0)
+        kill(p->pid, sig);
 }
 
 /* Before the first signal: what stands still already is not ours to continue. */
@@ -128,7 +152,7 @@ static void note_stopped(struct agent *a, const struct process *p, void *ctx)
 {
     (void)ctx;
     if (p->state == 'T' && a->stopped_count < STOPPED_MAX)
-        a->stopped[a->stopped_count++] = p->pid;
+        a->stopped[a->stopped_count++] = (struct agent_stopped){ p->pid, p->group };
 }
 
 static void stop_one(struct agent *a, const struct process *p, void *ctx)
@@ -138,8 +162,7 @@ static void stop_one(struct agent *a, const struct process *p, void *ctx)
 
     if (stands(state))
         return;
-    if (kill(p->pid, SIGSTOP) < 0 && errno == ESRCH)
-        return;
+    signal_one(a, p, SIGSTOP);
     if (state == 'D')
         look->waiting++;
     else
@@ -150,7 +173,7 @@ static void continue_one(struct agent *a, const struct process *p, void *ctx)
 {
     (void)ctx;
     if (p->state != 'Z' && p->state != 'X' && !was_stopped(a, p->pid))
-        kill(p->pid, SIGCONT);
+        signal_one(a, p, SIGCONT);
 }
 
 /* What was asked to start before must have done so, to be seen. */

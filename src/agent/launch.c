@@ -165,7 +165,7 @@ static int command(void *arg)
     sigaction(SIGPIPE, &plain, NULL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setsid();
+    setpgid(0, 0);
     umask(022);
     o->executed = true; /* until proved wrong: success does not return */
     o->error = execute(l->argv, l->envp);
@@ -229,6 +229,10 @@ _Noreturn void agent_launch_run(const struct agent_launch *l)
 
     if (l->own_proc && unshare(CLONE_NEWNS) == 0)
         (void)mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    /* The session is the init's and the command leads a group in it: a group whose leader led its
+     * session would count as orphaned, and gVisor sends SIGHUP to all of such a group when one of
+     * it ends while another is stopped, as happens during a freeze. */
+    setsid();
     child = start(l, &o);
     for (int i = 0; i < 3; i++)
         close(l->fds[i]);

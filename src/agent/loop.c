@@ -90,6 +90,25 @@ static bool open_loop(struct agent *a)
            agent_watch(a, a->warden.events, EPOLLIN, AGENT_SOURCE_EVENTS, 0);
 }
 
+void agent_close_inherited(struct agent *a)
+{
+    close(a->epoll);
+    close(a->signals);
+    close(a->proc);
+    close(a->warden.wire);
+    close(a->warden.events);
+    if (a->control.fd >= 0)
+        close(a->control.fd);
+    if (a->private_dir >= 0)
+        close(a->private_dir);
+    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+        for (int s = 0; s < AGENT_STREAMS; s++) {
+            if (a->execs[i].out[s].fd >= 0)
+                close(a->execs[i].out[s].fd);
+        }
+    }
+}
+
 _Noreturn static void give_up(const char *step)
 {
     dprintf(STDERR_FILENO, "sandbox-agent: %s: %s\n", step, strerror(errno));
@@ -127,6 +146,8 @@ static void read_signals(struct agent *a)
             errno = ECHILD;
             give_up("the warden ended");
         }
+        if (pid == a->relay && !agent_relay_start(a))
+            give_up("starting the relay again");
         agent_bulk_reaped(a, pid);
     }
 }

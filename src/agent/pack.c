@@ -55,6 +55,19 @@ bool agent_archive_fail(struct agent_archive_result *r, enum sbx_agent_reason re
     return false;
 }
 
+int agent_open_folder(int dir, const char *name)
+{
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct stat st;
+
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISDIR(st.st_mode))) {
+        close(fd);
+        errno = ENOTDIR;
+        return -1;
+    }
+    return fd;
+}
+
 static bool broken(struct packer *p, const char *what)
 {
     return agent_archive_fail(p->result, SBX_AGENT_REASON_IO, what, p->path, errno);
@@ -283,7 +296,7 @@ static bool pack_folder(struct packer *p, int fd, unsigned depth);
 
 static bool pack_subfolder(struct packer *p, int dir, const char *name, unsigned depth)
 {
-    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = agent_open_folder(dir, name);
     bool ok;
 
     if (fd < 0)

@@ -22,7 +22,8 @@ enum {
     IN_SIZE = 128 * 1024,
     OUT_SIZE = 256 * 1024,
     WINDOW_LOG_MAX = 23, /* 8 MiB; ours needs 21 */
-    HOLE = 4096,         /* zeros of this size are not written */
+    MODE_UNKNOWN = 0100000,
+    HOLE = 4096, /* zeros of this size are not written */
 };
 
 /* The folders from the root down to the one that was used last. */
@@ -155,9 +156,9 @@ static bool step_down(struct unpacker *u, const char *path, size_t begin, size_t
         return corrupt(u, "folders are nested too deeply", NULL);
     memcpy(name, path + begin, end - begin);
     name[end - begin] = '\0';
-    fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    fd = agent_open_folder(dir, name);
     if (fd < 0 && errno == ENOENT && mkdirat(dir, name, 0700) == 0)
-        fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        fd = agent_open_folder(dir, name);
     if (fd < 0)
         return no_folder(u, dir, name, path);
     memcpy(t->path + begin, path + begin, end - begin);
@@ -233,8 +234,10 @@ static struct timespec mtime_of(struct archive_entry *e)
     return (struct timespec){ archive_entry_mtime(e), archive_entry_mtime_nsec(e) };
 }
 
-/* Owner before mode, since a new owner clears set-id bits; time last. */
-static bool set_attributes(struct unpacker *u, int fd, struct archive_entry *e, const char *path)
+/* Owner before mode, since a new owner clears set-id bits; time last.  mode: what it was made with.
+ */
+static bool set_attributes(struct unpacker *u, int fd, struct archive_entry *e, mode_t mode,
+                           const char *path)
 {
     struct timespec times[2] = { { 0, UTIME_OMIT }, mtime_of(e) };
     const char *name;
@@ -242,7 +245,7 @@ static bool set_attributes(struct unpacker *u, int fd, struct archive_entry *e, 
     size_t size;
 
     if (fchown(fd, (uid_t)archive_entry_uid(e), (gid_t)archive_entry_gid(e)) < 0 ||
-        fchmod(fd, archive_entry_perm(e)) < 0)
+        (archive_entry_perm(e) != mode && fchmod(fd, archive_entry_perm(e)) < 0))
         return broken(u, "owner or mode could not be set", path);
     archive_entry_xattr_reset(e);
     while (archive_entry_xattr_next(e, &name, &value, &size) == ARCHIVE_OK) {
@@ -310,7 +313,9 @@ static bool write_content(struct unpacker *u, int fd, uint64_t size, const char 
 static bool unpack_file(struct unpacker *u, struct archive_entry *e, int dir, const char *name,
                         const char *path)
 {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     la_int64_t size = archive_entry_size(e);
+    mode_t mode = archive_entry_perm(e) & 0777;
     bool ok;
     int fd;
 
@@ -320,15 +325,15 @@ static bool unpack_file(struct unpacker *u, struct archive_entry *e, int dir, co
         return agent_archive_fail(u->result, SBX_AGENT_REASON_TOO_LARGE,
                                   "the archive unpacks to more than its limit", NULL, 0);
     u->result->bytes += (uint64_t)size;
-    fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd = openat(dir, name, flags, mode);
     if (fd < 0 && errno == EEXIST) {
         if (!make_room(u, dir, name, path))
             return false;
-        fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        fd = openat(dir, name, flags, mode);
     }
     if (fd < 0)
         return broken(u, "a file could not be made", path);
-    ok = write_content(u, fd, (uint64_t)size, path) && set_attributes(u, fd, e, path);
+    ok = write_content(u, fd, (uint64_t)size, path) && set_attributes(u, fd, e, mode, path);
     close(fd);
     return ok;
 }
@@ -341,10 +346,10 @@ static bool unpack_folder(struct unpacker *u, struct archive_entry *e, int dir, 
 
     if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
         return broken(u, "a folder could not be made", path);
-    fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    fd = agent_open_folder(dir, name);
     if (fd < 0)
         return no_folder(u, dir, name, path);
-    ok = set_attributes(u, fd, e, path);
+    ok = set_attributes(u, fd, e, MODE_UNKNOWN, path);
     close(fd);
     return ok;
 }
@@ -412,8 +417,9 @@ static bool unpack_member(struct unpacker *u, struct archive_entry *e)
     if (archive_entry_hardlink(e))
         return *path ? unpack_hard_link(u, e, path) : corrupt(u, "a name is empty", NULL);
     if (!*path)
-        return archive_entry_filetype(e) == AE_IFDIR ? set_attributes(u, u->root, e, ".")
-                                                     : corrupt(u, "a name is empty", NULL);
+        return archive_entry_filetype(e) == AE_IFDIR
+                   ? set_attributes(u, u->root, e, MODE_UNKNOWN, ".")
+                   : corrupt(u, "a name is empty", NULL);
     if (!enter_parent(u, path, &dir, &name))
         return false;
     switch (archive_entry_filetype(e)) {
@@ -473,6 +479,7 @@ void agent_unpack(int root, uint64_t max_bytes, struct agent_feed feed,
                   struct agent_archive_result *out)
 {
     struct unpacker *u = calloc(1, sizeof(*u));
+    mode_t mask = umask(0); /* modes are the archive's */
 
     *out = (struct agent_archive_result){ 0 };
     if (!u) {
@@ -492,6 +499,7 @@ void agent_unpack(int root, uint64_t max_bytes, struct agent_feed feed,
     free(u->in);
     free(u->out);
     free(u);
+    umask(mask);
     if (out->reason != SBX_AGENT_REASON_NONE)
         (void)agent_empty(root);
 }
@@ -515,7 +523,7 @@ static bool remove_below(int fd, unsigned depth)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
             unlinkat(fd, e->d_name, 0) == 0)
             continue;
-        sub = openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        sub = agent_open_folder(fd, e->d_name);
         ok = sub >= 0 && remove_below(sub, depth + 1) && ok;
         if (sub >= 0)
             close(sub);

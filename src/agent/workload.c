@@ -55,6 +55,8 @@ bool agent_workload_set(struct agent *a, unsigned char *payload_take, size_t len
     explicit_bzero(payload_take + (r.text[SBX_TAG_KEY].data - (const char *)payload_take),
                    SBX_AGENT_KEY_LEN);
     a->has_key = true;
+    if (w->proxy && !agent_relay_start(a))
+        goto fail;
     w->known = true;
     w->request = r;
     w->payload = payload_take;

@@ -3,7 +3,9 @@
  *test_agent_hostile.py.
  *
  *	agent_attack            as it is, then as the agent's own uid, then in a user namespace
- *	agent_attack dial       dials the agent's socket, by every path to it */
+ *	agent_attack dial       dials the agent's socket, by every path to it
+ *	agent_attack storm FILE forks and continues its relatives without end; each appends to FILE
+ *	agent_attack vfork FILE a vfork child that lives for long, its parent waiting for it */
 
 #include <dirent.h>
 #include <errno.h>
@@ -191,11 +193,52 @@ static void uncover(const char *who)
         reached(who, "mount proc", 0);
 }
 
+static void note(const char *file)
+{
+    int fd = open(file, O_WRONLY | O_CREAT | O_APPEND, 0666);
+
+    if (fd >= 0 && write(fd, ".", 1) < 0)
+        perror(file);
+    close(fd);
+}
+
+/* Four lines of processes: each member notes, continues all, forks the next one and ends. */
+static void storm(const char *file)
+{
+    signal(SIGCHLD, SIG_IGN);
+    for (int line = 0; line < 3 && fork(); line++)
+        ;
+    for (;;) {
+        note(file);
+        kill(-1, SIGCONT);
+        if (fork() > 0)
+            _exit(0);
+    }
+}
+
+static void lasting_vfork(const char *file)
+{
+    if (vfork() == 0) {
+        for (int i = 0; i < 600; i++) {
+            note(file);
+            usleep(50000);
+        }
+        _exit(0);
+    }
+    wait(NULL);
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IONBF, 0);
     if (argc > 1 && strcmp(argv[1], "dial") == 0) {
         sockets();
+        return 0;
+    }
+    if (argc > 2 && strcmp(argv[1], "storm") == 0)
+        storm(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "vfork") == 0) {
+        lasting_vfork(argv[2]);
         return 0;
     }
     uncover("root");

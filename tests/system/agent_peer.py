@@ -272,6 +272,31 @@ class Sandbox:
         assert hello["KIND"] == BULK and hello["DIAL_ID"] == dial_id, hello
         return channel
 
+    def pack(self, timeout=60, **pairs):
+        """The archive and DONE's fields."""
+        channel = self.dial()
+        channel.send(PACK, **pairs)
+        data = bytearray()
+        while True:
+            type_, _, payload = channel.recv(timeout)
+            if type_ == DONE:
+                channel.close()
+                return bytes(data), parse(payload)
+            assert type_ == DATA, type_
+            data += payload
+
+    def unpack(self, data, timeout=60, **pairs):
+        """DONE's fields.  Writes all before it reads, as a simple gateway would."""
+        channel = self.dial()
+        channel.send(UNPACK, **pairs)
+        channel.sock.settimeout(timeout)
+        for at in range(0, len(data), 65536):
+            channel.send(DATA, payload=data[at:at + 65536])
+        channel.send(DATA_END)
+        _, payload = channel.expect(DONE, timeout)
+        channel.close()
+        return parse(payload)
+
     # End --------------------------------------------------------------------------------------
     def state_pids(self):
         path = os.path.join(self.dir, "state", f"{self.id}_sandbox:{self.id}.state")
