@@ -89,7 +89,8 @@ class Command(unittest.TestCase):
         with Sandbox(ARG=["sh", "-c", "(%s) > /tmp/out" % script], ENV=["X=a b"], UID=1000, GID=100,
                      GROUPS=[7, 8], CWD="/home/box") as box:
             box.ready()
-            out = box.sh("cat /tmp/out").out.decode().splitlines()
+            out = box.sh("while [ \"$(tail -n 1 /tmp/out)\" != 'a b' ]; do sleep 0.05; done; cat /tmp/out",
+                         TIMEOUT_MS=10000).out.decode().splitlines()
             self.assertEqual(out[:2], ["1000", "100"])
             self.assertEqual(sorted(out[2].split()), ["100", "7", "8"])
             self.assertEqual(out[3:], ["/home/box", "/home/box", "a b"])
