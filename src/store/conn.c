@@ -93,6 +93,12 @@ void store_conn_patience(struct store_conn *db, int64_t ms)
     db->patience_ms = ms;
 }
 
+/* libpq writes notices to stderr, where only our log lines belong. */
+static void ignore_notice(void *arg, const PGresult *res)
+{
+    (void)arg, (void)res;
+}
+
 PGconn *store_connect_start(const char *url, const char *name)
 {
     /* What stands after dbname wins over the URL; what stands before it is only a default. */
@@ -103,7 +109,11 @@ PGconn *store_connect_start(const char *url, const char *name)
     };
     const char *values[] = { "read-write", "5", "2", "2", "5000", url, name, "UTF8", NULL };
 
-    return PQconnectStartParams(KEYS, values, 1);
+    PGconn *pg = PQconnectStartParams(KEYS, values, 1);
+
+    if (pg)
+        PQsetNoticeReceiver(pg, ignore_notice, NULL);
+    return pg;
 }
 
 /* Waits until the socket is ready or the monotonic time `until`; false when that came first. */
@@ -136,11 +146,6 @@ static bool finish_connect(PGconn *pg, int64_t until)
         st = PQconnectPoll(pg);
     }
     return true;
-}
-
-static void ignore_notice(void *arg, const PGresult *res)
-{
-    (void)arg, (void)res;
 }
 
 /* --- what went wrong --------------------------------------------------- */
@@ -317,8 +322,6 @@ enum sbx_code store_conn_connect(struct store_conn *db, struct sbx_err *err)
     if (db->budget_until && db->budget_until < until)
         until = db->budget_until;
     db->pg = store_connect_start(db->url, db->name);
-    if (db->pg)
-        PQsetNoticeReceiver(db->pg, ignore_notice, NULL);
     if (!finish_connect(db->pg, until)) {
         conn_drop(db);
         db->retry_at = time_mono_ms() + RETRY_AFTER_MS;
