@@ -7,3 +7,8 @@ if(NOT CMAKE_C_COMPILER_ID MATCHES Clang)
 endif()
 add_test(NAME lint_scripts COMMAND sh ${PROJECT_SOURCE_DIR}/tests/ops/scripts.sh ${PROJECT_SOURCE_DIR})
 set_tests_properties(lint_scripts PROPERTIES LABELS lint)
+
+# A configuration file that does not say what the program says is worse than none.
+add_test(NAME generated_region_conf COMMAND sh -c "$<TARGET_FILE:sandbox-region> --print-defaults |
+	diff -u ${PROJECT_SOURCE_DIR}/config/region.conf -")
+set_tests_properties(generated_region_conf PROPERTIES LABELS lint)
