@@ -6,6 +6,7 @@
 #include "api/handlers.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "region/jwks.h"
 
 enum { OPENAPI_MAX = 1024 * 1024, METRICS_TEXT_MAX = 4 * 1024 * 1024, WORKER_NAME_MAX = 32 };
 
@@ -24,6 +25,20 @@ static void on_print(void *arg)
     metrics_set(api->metrics, M_TOKENS, METRICS_PLAIN, (int64_t)api_tokens_count(api->tokens));
 }
 
+static enum sbx_code open_worker_keys(struct api *api, struct sbx_err *err)
+{
+    const struct jwks_config cfg = { .file = api->cfg.worker_keys_file,
+                                     .url = api->cfg.worker_keys_url };
+
+    if (cfg.file == NULL && cfg.url == NULL)
+        return SBX_OK;
+    if (cfg.file != NULL && cfg.url != NULL)
+        return err_set(err, SBX_E_INVALID, "[openvibe] keys_file and jwks_url are both set");
+    if (jwks_open(&cfg, api->cfg.net, &api->worker_keys, err) != SBX_OK)
+        return err_wrap(err, "[openvibe] keys");
+    return SBX_OK;
+}
+
 enum sbx_code api_new(const struct api_config *config, struct api **out, struct sbx_err *err)
 {
     struct api *api = mem_zalloc(sizeof(*api));
@@ -37,7 +52,8 @@ enum sbx_code api_new(const struct api_config *config, struct api **out, struct 
                                  config->rate_burst);
     api->accesses = api_accesses_new(config->token_cache_max, config->token_cache_s);
     api->issuers = api_issuers_new(config->net);
-    if (api_audit_start(&api->cfg.store, &api->audit, err) != SBX_OK) {
+    if (open_worker_keys(api, err) != SBX_OK ||
+        api_audit_start(&api->cfg.store, &api->audit, err) != SBX_OK) {
         api_free(api);
         return err->code;
     }
@@ -56,6 +72,7 @@ void api_free(struct api *api)
     if (api == NULL)
         return;
     api_audit_stop(api->audit);
+    jwks_close(api->worker_keys);
     api_issuers_free(api->issuers);
     api_accesses_free(api->accesses);
     api_tokens_free(api->tokens);

@@ -44,7 +44,10 @@ struct api_config {
     int token_cache_s;   /* the longest life of an entry */
     int rate_per_s;      /* requests a second of one token, 0: no limit */
     int rate_burst;
-    const char *spool_dir; /* imported images wait here, unnamed */
+    const char *worker_issuer;    /* iss of the worker check-in's service tokens */
+    const char *worker_keys_file; /* JWKS or PEM of that issuer, or */
+    const char *worker_keys_url;  /* NULL both: check-ins answer 503 identity.unavailable */
+    const char *spool_dir;        /* imported images wait here, unnamed */
 };
 
 MUST_USE enum sbx_code api_new(const struct api_config *config, struct api **out,

@@ -6,6 +6,7 @@
 
 #include "api/call.h"
 #include "api/token.h"
+#include "api/workers.h"
 #include "base/str.h"
 #include "base/time.h"
 #include "region/jose.h"
@@ -154,6 +155,14 @@ static enum http_auth judge_token(struct api *api, struct request *req, const st
     return settle(req, route, &found, err);
 }
 
+enum http_auth api_auth_reader(struct api *api, struct request *req, struct sbx_err *err)
+{
+    static const struct api_spec SPEC = { .scope = SCOPE_READ };
+    static const struct route READER = { .auth = API_AUTH_PERSON, .spec = &SPEC };
+
+    return judge_token(api, req, &READER, err);
+}
+
 static enum http_auth judge_peer(struct api *api, struct request *req, struct sbx_err *err)
 {
     const struct request_peer *peer = request_peer(req);
@@ -186,6 +195,8 @@ enum http_auth api_auth(void *owner, struct request *req, const struct route *ro
     case API_AUTH_OWNER:
     case API_AUTH_PRINCIPAL:
         return judge_token(api, req, route, err);
+    case API_AUTH_WORKER:
+        return api_worker_auth(api, req, route, err);
     case API_AUTH_OPERATOR:
         return judge_peer(api, req, err);
     case API_AUTH_UNSET:

@@ -25,6 +25,7 @@ enum api_auth_kind {
     API_AUTH_PERSON,    /* user, MCP and OAuth tokens */
     API_AUTH_OWNER,     /* user tokens only: the owner of a personal connection acts alone */
     API_AUTH_PRINCIPAL, /* service principals */
+    API_AUTH_WORKER,    /* service tokens of worker check-ins; reading: the stream's owner too */
     API_AUTH_OPERATOR,  /* peer credentials of the admin socket */
 };
 
@@ -80,6 +81,10 @@ MUST_USE enum sbx_code api_db_end(struct api *api, const struct store_conn *db, 
 /* The route handler of every row: runs the checks, then spec->handler. */
 route_fn api_dispatch;
 
+/* Judges a user, MCP or OAuth token with the reading scope, whatever the route says. On a worker.
+ */
+enum http_auth api_auth_reader(struct api *api, struct request *req, struct sbx_err *err);
+
 /* The caller in this account, from the store or what was just read of it (see api_access_*). */
 MUST_USE enum sbx_code api_access_get(struct api_call *c, struct sbx_err *err);
 
@@ -110,6 +115,7 @@ struct api {
     struct api_tokens *tokens; /* the digest cache */
     struct api_accesses *accesses;
     struct api_issuers *issuers;
+    struct jwks *worker_keys; /* of service tokens; NULL: none configured */
     struct api_audit *audit;
     struct metrics_table *metrics;
     char *openapi; /* as served */

@@ -1,6 +1,7 @@
 #include "api/fields.h"
 #include "api/handlers.h"
 #include "api/runs.h"
+#include "api/workers.h"
 
 /* The public routes (seed: each operation's path, method and scope; contract 1 for
  * roles).  openapi.json is printed from these rows and the schemas they name. */
@@ -133,8 +134,11 @@ static const struct route META[] = {
 /* clang-format on */
 
 const struct route_table API_PUBLIC[] = {
-    { SANDBOXES, COUNT_OF(SANDBOXES) }, { TEMPLATES, COUNT_OF(TEMPLATES) },
-    { VOLUMES, COUNT_OF(VOLUMES) },     { API_RUN_ROUTES, API_RUN_ROUTE_COUNT },
+    { SANDBOXES, COUNT_OF(SANDBOXES) },
+    { TEMPLATES, COUNT_OF(TEMPLATES) },
+    { VOLUMES, COUNT_OF(VOLUMES) },
+    { API_RUN_ROUTES, API_RUN_ROUTE_COUNT },
+    { API_WORKER_ROUTES, API_WORKER_ROUTE_COUNT },
     { META, COUNT_OF(META) },
 };
 const size_t API_PUBLIC_COUNT = COUNT_OF(API_PUBLIC);

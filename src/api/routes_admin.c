@@ -2,6 +2,7 @@
 #include "api/fields_admin.h"
 #include "api/handlers.h"
 #include "api/runs.h"
+#include "api/workers.h"
 
 /* The operator's routes on the admin socket (docs/api-admin.md). */
 
@@ -95,5 +96,6 @@ const struct route_table API_ADMIN[] = {
     { WHERE, COUNT_OF(WHERE) },
     { WHAT, COUNT_OF(WHAT) },
     { API_RUN_ADMIN_ROUTES, API_RUN_ADMIN_ROUTE_COUNT },
+    { API_WORKER_ADMIN_ROUTES, API_WORKER_ADMIN_ROUTE_COUNT },
 };
 const size_t API_ADMIN_COUNT = COUNT_OF(API_ADMIN);

@@ -9,10 +9,7 @@ function(program name)
 	endif()
 endfunction()
 
-if(NOT EXISTS ${PROJECT_SOURCE_DIR}/src/region/jose.c)
-	set(no_jose no_jose.c)
-endif()
-program(sandboxd SOURCES standalone.c supervise.c ${no_jose} USES api reconcile region store http net domain base)
+program(sandboxd SOURCES standalone.c supervise.c USES api reconcile region store http net domain base)
 program(sandbox-region USES gateway http net base)
 program(sandboxctl USES ctl net base)
 

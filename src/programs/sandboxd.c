@@ -319,6 +319,9 @@ static enum sbx_code start_api(struct daemon *d, struct sbx_err *err)
         .token_cache_s = (int)config_int(c, "auth", "token_cache_s"),
         .rate_per_s = (int)config_int(c, "auth", "requests_per_s"),
         .rate_burst = (int)config_int(c, "auth", "requests_burst"),
+        .worker_issuer = config_str(c, "openvibe", "issuer"),
+        .worker_keys_file = or_null(config_str(c, "openvibe", "keys_file")),
+        .worker_keys_url = or_null(config_str(c, "openvibe", "jwks_url")),
         .spool_dir = config_str(c, "admin", "spool_dir"),
     };
 

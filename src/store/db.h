@@ -54,6 +54,8 @@ extern const struct store_stmt STORE_STMT_CONNECTIONS[];
 extern const size_t STORE_STMT_CONNECTIONS_COUNT;
 extern const struct store_stmt STORE_STMT_OPERATIONS[];
 extern const size_t STORE_STMT_OPERATIONS_COUNT;
+extern const struct store_stmt STORE_STMT_WORKERS[];
+extern const size_t STORE_STMT_WORKERS_COUNT;
 
 /* --- parameters, in order ---------------------------------------------- */
 

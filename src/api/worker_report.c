@@ -1,0 +1,209 @@
+#include "api/workers.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+
+/* The body of a check-in, strictly: every fault is told, by JSON pointer. */
+
+enum { POINTER_MAX = 256, MESSAGE_MAX = 160 };
+
+/* "~" and "/" in a key are escaped (RFC 6901); a long key is cut. */
+static void add_key(struct buf *b, const char *key)
+{
+    (void)buf_puts(b, "/");
+    for (const char *p = key; *p != '\0'; p++) {
+        if (*p == '~')
+            (void)buf_puts(b, "~0");
+        else if (*p == '/')
+            (void)buf_puts(b, "~1");
+        else
+            (void)buf_append(b, p, 1);
+    }
+}
+
+static void fault(json_t *errors, const char *parent, const char *key, const char *message)
+{
+    SCOPED_BUF struct buf path = BUF_INIT(POINTER_MAX);
+
+    if (json_array_size(errors) >= API_WORKER_ERRORS_MAX)
+        return;
+    if (parent != NULL)
+        add_key(&path, parent);
+    if (key != NULL)
+        add_key(&path, key);
+    (void)json_array_append_new(errors,
+                                json_pack("{s:s%, s:s}", "path", path.len > 0 ? path.data : "",
+                                          utf8_cut(path.data, path.len), "message", message));
+}
+
+static void unknown_keys(json_t *errors, const char *parent, const json_t *object,
+                         const char *const *known, size_t count)
+{
+    const char *key;
+    const json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        size_t i = 0;
+
+        while (i < count && strcmp(known[i], key) != 0)
+            i++;
+        if (i == count)
+            fault(errors, parent, key, "is not a field of this");
+    }
+}
+
+static bool read_flag(json_t *errors, const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+
+    if (v == NULL)
+        fault(errors, "isolation", key, "is required");
+    else if (!json_is_boolean(v))
+        fault(errors, "isolation", key, "must be true or false");
+    return json_is_true(v);
+}
+
+static void read_isolation(const json_t *body, struct worker_isolation *out, json_t *errors)
+{
+    const json_t *i = json_object_get(body, "isolation"), *workspace;
+
+    if (!json_is_object(i)) {
+        fault(errors, "isolation", NULL, i == NULL ? "is required" : "must be an object");
+        return;
+    }
+    out->host_network = read_flag(errors, i, "host_network");
+    out->credentials = read_flag(errors, i, "credentials");
+    out->profile = read_flag(errors, i, "profile");
+    out->egress_proxy = read_flag(errors, i, "egress_proxy");
+    workspace = json_object_get(i, "workspace");
+    if (workspace == NULL)
+        fault(errors, "isolation", "workspace", "is required");
+    else if (!json_is_string(workspace))
+        fault(errors, "isolation", "workspace", "must be a string");
+    out->workspace = json_is_string(workspace) ? json_string_value(workspace) : "";
+    unknown_keys(errors, "isolation", i, WORKER_ISOLATION_NAMES, WORKER_ISOLATION_KEYS);
+}
+
+static void read_names(const json_t *body, struct api_worker_report *out, json_t *errors)
+{
+    const json_t *id = json_object_get(body, "worker_id"), *version;
+
+    if (id == NULL)
+        fault(errors, "worker_id", NULL, "is required");
+    else if (!json_is_string(id) || !worker_id_valid(json_string_value(id)))
+        fault(errors, "worker_id", NULL, "must be 1 to 64 characters of [A-Za-z0-9._-]");
+    out->worker_id = json_string_value(id);
+    version = json_object_get(body, "version");
+    out->version = json_string_value(version);
+    if (version != NULL && (out->version == NULL || out->version[0] == '\0' ||
+                            utf8_count(out->version) > WORKER_VERSION_MAX))
+        fault(errors, "version", NULL, "must be a string of 1 to 64 characters");
+}
+
+static enum sbx_code refuse_isolation(const struct worker_isolation *i, json_t *errors,
+                                      struct sbx_err *err)
+{
+    const char *keys[WORKER_ISOLATION_KEYS];
+    size_t n = worker_isolation_refused(i, keys);
+    SCOPED_BUF struct buf list = BUF_INIT(MESSAGE_MAX);
+
+    if (n == 0)
+        return SBX_OK;
+    for (size_t k = 0; k < n; k++) {
+        (void)buf_printf(&list, "%s%s", k > 0 ? ", " : "", keys[k]);
+        fault(errors, "isolation", keys[k], "is not the value that isolation needs");
+    }
+    return err_set(err, SBX_E_ISOLATION_REFUSED, "The worker is not isolated: %s.", list.data);
+}
+
+enum sbx_code api_worker_report_read(const json_t *body, struct api_worker_report *out,
+                                     json_t *errors, struct sbx_err *err)
+{
+    static const char *const KNOWN[] = { "isolation", "worker_id", "version" };
+
+    *out = (struct api_worker_report){ .isolation.workspace = "" };
+    if (body == NULL) {
+        fault(errors, NULL, NULL, "a JSON object is needed");
+    } else {
+        read_isolation(body, &out->isolation, errors);
+        read_names(body, out, errors);
+        unknown_keys(errors, NULL, body, KNOWN, COUNT_OF(KNOWN));
+    }
+    if (json_array_size(errors) > 0)
+        return err_set(err, SBX_E_REQUEST_INVALID, "The request body is not a worker's report.");
+    return refuse_isolation(&out->isolation, errors, err);
+}
+
+/* --- problem+json -------------------------------------------------------- */
+
+/* What every route of ours may answer, in the words of this one. */
+static const struct {
+    enum sbx_code code;
+    const char *name;
+} GENERAL[] = {
+    { SBX_E_INVALID, "request.invalid" },
+    { SBX_E_METHOD_NOT_ALLOWED, "request.method_not_allowed" },
+    { SBX_E_TOO_LARGE, "request.too_large" },
+    { SBX_E_MEDIA_TYPE, "request.unsupported_media_type" },
+    { SBX_E_HEADERS_TOO_LARGE, "request.headers_too_large" },
+    { SBX_E_RATE_LIMITED, "request.rate_limited" },
+    { SBX_E_UNAUTHENTICATED, "token.malformed" },
+    { SBX_E_TOKEN_EXPIRED, "token.expired" },
+    { SBX_E_INSUFFICIENT_SCOPE, "capability.denied" },
+    { SBX_E_TOKEN_KIND, "capability.denied" },
+    { SBX_E_NOT_FOUND, "stream.not_found" },
+    { SBX_E_BUSY, "service.busy" },
+    { SBX_E_UNAVAILABLE, "service.unavailable" },
+    { SBX_E_TIMEOUT, "service.timeout" },
+};
+
+static const char *problem_code(const struct sbx_err *err)
+{
+    const char *name = sbx_code_name(err->code);
+
+    for (size_t i = 0; i < COUNT_OF(GENERAL); i++) {
+        if (GENERAL[i].code == err->code)
+            return GENERAL[i].name;
+    }
+    return strchr(name, '.') != NULL ? name : "service.error";
+}
+
+/* "token.bad_signature" reads "Token bad signature". */
+static void title_of(const char *code, char *out, size_t size)
+{
+    (void)str_copy(out, size, code);
+    out[0] = (char)toupper((unsigned char)out[0]);
+    for (char *p = out; *p != '\0'; p++) {
+        if (*p == '.' || *p == '_')
+            *p = ' ';
+    }
+}
+
+void api_worker_problem(struct request *req, struct response *res, const struct sbx_err *err)
+{
+    const char *code = problem_code(err), *detail = response_error_text(err);
+    json_t *errors = json_object_get(response_error_data_get(res), "errors");
+    int status = sbx_code_http(err->code);
+    json_t *j = json_object();
+    char title[64], type[128];
+
+    title_of(code, title, sizeof(title));
+    (void)snprintf(type, sizeof(type), "https://openvibe.network/problems/%s", code);
+    json_put_str(j, "type", type);
+    json_put_str(j, "title", title);
+    json_put_int(j, "status", status);
+    json_put_str(j, "code", code);
+    json_put_str(j, "detail", detail);
+    json_put_str(j, "request_id", request_id(req));
+    if (json_array_size(errors) > 0)
+        json_put_new(j, "errors", json_incref(errors));
+    json_put_str(j, "error", detail[0] != '\0' ? detail : title);
+    if (status == 401)
+        response_header(res, "WWW-Authenticate", "Bearer");
+    response_json(res, status, "application/problem+json", j);
+}
