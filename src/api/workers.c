@@ -58,7 +58,8 @@ static enum sbx_code judge_service(struct api *api, struct request *req, const c
         return err->code;
     request_set_slot(req, who);
     request_log(req, "actor", who->subject);
-    return api_db_end(api, store_stream_of_subject(request_worker(req), stream, subject, err));
+    return api_db_end(api, request_worker(req),
+                      store_stream_of_subject(request_worker(req), stream, subject, err));
 }
 
 /* Reading only: the owner's own user, MCP or OAuth token. */
@@ -74,7 +75,8 @@ static enum sbx_code judge_owner(struct api *api, struct request *req, struct sb
         return err_set(err, SBX_E_STREAM_NOT_FOUND, "There is no such stream.");
     if (api_db_begin(api, req, err) != SBX_OK)
         return err->code;
-    return api_db_end(api, store_stream_of_user(request_worker(req), stream, caller->user_id, err));
+    return api_db_end(api, request_worker(req),
+                      store_stream_of_user(request_worker(req), stream, caller->user_id, err));
 }
 
 /* A token of ours, or a JWT of another issuer than the network's: a person's. */
@@ -152,9 +154,10 @@ static enum sbx_code check_in(struct request *req, struct response *res, struct 
         api_worker_report_read(body, &report, errors, err) != SBX_OK ||
         api_db_begin(api, req, err) != SBX_OK)
         return err->code;
-    if (api_db_end(api, store_worker_check_in(request_worker(req), stream, report.worker_id,
-                                              report.version, request_arena(req), &row, &fresh,
-                                              err)) != SBX_OK)
+    if (api_db_end(api, request_worker(req),
+                   store_worker_check_in(request_worker(req), stream, report.worker_id,
+                                         report.version, request_arena(req), &row, &fresh, err)) !=
+        SBX_OK)
         return err->code == SBX_E_NOT_FOUND /* removed since it was looked up */
                    ? (err->code = SBX_E_STREAM_NOT_FOUND)
                    : err->code;
@@ -191,8 +194,9 @@ static enum sbx_code list_workers(struct request *req, struct response *res, str
     json_t *list;
 
     if (api_db_begin(api, req, err) != SBX_OK ||
-        api_db_end(api, store_worker_list(request_worker(req), stream, request_arena(req), &rows,
-                                          err)) != SBX_OK)
+        api_db_end(api, request_worker(req),
+                   store_worker_list(request_worker(req), stream, request_arena(req), &rows,
+                                     err)) != SBX_OK)
         return err->code;
     list = json_array();
     for (size_t i = 0; i < rows.count; i++)
