@@ -98,6 +98,7 @@ static void on_ready(void *arg, const char *runtime)
     s = gateway_find_runtime(g, runtime);
     if (s != NULL && s->busy != NULL && s->busy->kind == GATEWAY_JOB_DEPLOY) {
         s->busy->agent_ready = true;
+        s->busy->ready_ms = time_mono_ms();
         gateway_job_wake(s->busy);
     }
     (void)pthread_mutex_unlock(&g->lock);

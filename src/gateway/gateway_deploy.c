@@ -57,6 +57,20 @@ static void deploy_failed(struct gateway_job *job, struct sbx_err *err)
     gateway_job_done(job, err, NULL, true);
 }
 
+static void note_times(const struct gateway_job *job)
+{
+    int64_t now = time_mono_ms();
+
+    if (job->began_ms == 0)
+        return;
+    metrics_observe_ms(job->g->counters, GATEWAY_M_READY, METRICS_PLAIN, now - job->began_ms);
+    log_debug("deployed", LOG_S("sandboxId", job->id),
+              LOG_I("prepareMs", job->prepared_ms - job->began_ms),
+              LOG_I("startMs", job->started_ms - job->prepared_ms),
+              LOG_I("readyMs", job->ready_ms != 0 ? job->ready_ms - job->started_ms : 0),
+              LOG_I("totalMs", now - job->began_ms));
+}
+
 static void deploy_succeeded(struct gateway_job *job)
 {
     struct gateway *g = job->g;
@@ -68,6 +82,7 @@ static void deploy_succeeded(struct gateway_job *job)
     gateway_set_phase(g, s, GATEWAY_PHASE_RUNNING);
     (void)pthread_mutex_unlock(&g->lock);
     body = body_of(gateway_sandbox_json(g, s->id));
+    note_times(job);
     gateway_job_done(job, &err, body, true);
 }
 
@@ -160,8 +175,10 @@ static enum sbx_code bring_up(struct gateway_job *job, struct sbx_err *err)
     random_bytes(s->key, sizeof(s->key));
     s->ended = false;
     (void)pthread_mutex_unlock(&g->lock);
+    job->began_ms = time_mono_ms();
     if (g->driver->ops->prepare(g->driver, &job->spec, job->arena, &prepared, err) != SBX_OK)
         return err->code;
+    job->prepared_ms = time_mono_ms();
     if (is_cancelled(job))
         return err_set(err, SBX_E_CONFLICT, "the sandbox was deleted before it was ready");
     channel = (struct relay_sandbox){ .id = s->id,
@@ -172,7 +189,10 @@ static enum sbx_code bring_up(struct gateway_job *job, struct sbx_err *err)
                                       .hold = job->hold };
     if (job->spec.agent && relay_add(g->relay, &channel, err) != SBX_OK)
         return err->code;
-    return g->driver->ops->start(g->driver, &job->spec, err);
+    if (g->driver->ops->start(g->driver, &job->spec, err) != SBX_OK)
+        return err->code;
+    job->started_ms = time_mono_ms();
+    return SBX_OK;
 }
 
 void gateway_deploy_run(struct gateway_job *job)

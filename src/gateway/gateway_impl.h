@@ -100,6 +100,7 @@ struct gateway_job {
     char warm_id[ID_SIZE]; /* claim this one; "": none */
     bool awaiting;         /* started, the agent's READY is awaited; no thread runs it */
     int64_t ready_deadline_ms;
+    int64_t began_ms, prepared_ms, started_ms, ready_ms; /* of the monotonic clock */
     bool cancelled; /* a delete wants it to end */
     bool agent_ready, agent_failed;
     char agent_message[GATEWAY_TEXT_MAX];
