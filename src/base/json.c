@@ -33,7 +33,8 @@ static bool depth_ok(const char *text, size_t len)
     return true;
 }
 
-enum sbx_code json_parse_object(const void *text, size_t len, json_t **out, struct sbx_err *err)
+static enum sbx_code parse_object(const void *text, size_t len, size_t flags, json_t **out,
+                                  struct sbx_err *err)
 {
     json_error_t why;
     SCOPED_JSON json_t *j = NULL;
@@ -43,7 +44,7 @@ enum sbx_code json_parse_object(const void *text, size_t len, json_t **out, stru
                        SBX_JSON_DEPTH_MAX);
     if (!utf8_valid(text, len))
         return err_set(err, SBX_E_INVALID, "The body is not valid UTF-8.");
-    j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    j = json_loadb(text, len, JSON_REJECT_DUPLICATES | flags, &why);
     if (j == NULL) {
         if (json_error_code(&why) == json_error_duplicate_key)
             return err_set(err, SBX_E_INVALID, "The body has a duplicate key at line %d.",
@@ -58,6 +59,16 @@ enum sbx_code json_parse_object(const void *text, size_t len, json_t **out, stru
         return err_set(err, SBX_E_INVALID, "The body must be a JSON object.");
     *out = STEAL(j);
     return SBX_OK;
+}
+
+enum sbx_code json_parse_object(const void *text, size_t len, json_t **out, struct sbx_err *err)
+{
+    return parse_object(text, len, 0, out, err);
+}
+
+enum sbx_code json_parse_object_nul(const void *text, size_t len, json_t **out, struct sbx_err *err)
+{
+    return parse_object(text, len, JSON_ALLOW_NUL, out, err);
 }
 
 static int write_part(const char *data, size_t len, void *arg)

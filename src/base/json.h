@@ -22,6 +22,10 @@ static inline void json_decref_p(json_t **j)
  * most SBX_JSON_DEPTH_MAX (contract 1). SBX_E_INVALID with a sentence otherwise. */
 MUST_USE enum sbx_code json_parse_object(const void *text, size_t len, json_t **out,
                                          struct sbx_err *err);
+/* The same, but a string may hold \u0000: what a command has written (contract 4). Read such a
+ * string with its length. */
+MUST_USE enum sbx_code json_parse_object_nul(const void *text, size_t len, json_t **out,
+                                             struct sbx_err *err);
 
 /* Appends compact JSON; false when it did not fit under b->max. */
 bool json_write(struct buf *b, const json_t *j);

@@ -239,7 +239,7 @@ enum sbx_code gateway_client_output_json(const struct gateway_client_output *o, 
     struct sbx_err parse = { 0 };
     size_t known = 0;
 
-    if (json_parse_object(o->body.data ? o->body.data : "", o->body.len, &j, &parse))
+    if (json_parse_object_nul(o->body.data ? o->body.data : "", o->body.len, &j, &parse))
         return err_set(err, SBX_E_AGENT_UNREACHABLE,
                        "The region's answer cannot be read; the outcome is not known.");
     for (size_t i = 0; i < COUNT_OF(EXECUTE_FIELDS); i++) {
