@@ -61,8 +61,8 @@
  *     Releases compute, keeps the volume; 200 SANDBOX
  * POST /v1/sandboxes/{id}/process
  *     The owner-only path of personal runs, on holders only (personal: true).  Its bearer is the
- *     process secret, a credential of its own (on a unix socket the peer's uid decides); 403
- *     FORBIDDEN otherwise; 409 SANDBOX_NOT_FOUND when there is no such holder.
+ *     process secret, a credential of its own on every listener; 401 otherwise; 409
+ *     SANDBOX_NOT_FOUND when there is no such holder.
  *     { action: "check", command: [path] }
  *         200 {}; 409 ENTRYPOINT_MISSING: absent or not executable; nothing starts
  *     { action: "start", executionId, command: [path], stdin: "text", files: [{path, content, mode}] }

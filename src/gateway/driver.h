@@ -141,6 +141,10 @@ struct driver_ops {
     /* Probe results and free room, for /v1/capacity; a new object. */
     json_t *(*features)(struct driver *d);
     int64_t (*disk_free_mb)(struct driver *d);
+    /* Does the image of this id have a program at that absolute path?  NULL: the driver cannot say,
+     * yes is assumed. */
+    enum sbx_code (*has_program)(struct driver *d, const char *id, const char *path, bool *out,
+                                 struct sbx_err *err);
     /* A TCP connection to this sandbox's egress proxy, for the agent's relay.
      * SBX_E_FORBIDDEN: it has none.  NULL: the driver has no network. */
     enum sbx_code (*dial_proxy)(struct driver *d, const char *id, int *out, struct sbx_err *err);

@@ -433,11 +433,21 @@ static enum sbx_code read_secrets(struct gateway *g, struct sbx_err *err)
     return SBX_OK;
 }
 
+static void on_process_ended(void *arg, const char *id, const char *execution_id, int exit_code,
+                             int signal)
+{
+    gateway_process_ended(arg, id, execution_id, exit_code, signal);
+}
+
 static enum sbx_code open_relay(struct gateway *g, struct sbx_err *err)
 {
     const struct config *c = g->config;
     struct relay_config config = {
-        .events = { .ready = on_ready, .failed = on_failed, .dial_proxy = dial_proxy, .arg = g },
+        .events = { .ready = on_ready,
+                    .failed = on_failed,
+                    .ended = on_process_ended,
+                    .dial_proxy = dial_proxy,
+                    .arg = g },
         .executions_max = (size_t)config_int(c, "limits", "executions"),
         .executions_per_sandbox = (size_t)config_int(c, "limits", "executions_per_sandbox"),
         .output_budget = (size_t)config_int(c, "limits", "output_budget_mb") << 20,

@@ -57,6 +57,19 @@ struct gateway_result {
 
 struct gateway_job;
 
+/* The entry point of a personal run: started at most once in the life of its holder. */
+enum gateway_process_state {
+    GATEWAY_PROCESS_NONE = 0,
+    GATEWAY_PROCESS_STARTED,
+    GATEWAY_PROCESS_EXITED
+};
+struct gateway_process {
+    enum gateway_process_state state;
+    char id[ID_SIZE];
+    int exit_code, signal;
+    int64_t missing_since_ms; /* monotonic; the agent does not name it; not journaled */
+};
+
 struct gateway_sandbox {
     char id[ID_SIZE];
     char runtime[ID_SIZE]; /* its id in the driver: the warm one's after a claim */
@@ -69,6 +82,7 @@ struct gateway_sandbox {
     bool in_driver; /* the driver may have something of it; it stands in by_runtime */
     char reason[GATEWAY_TEXT_MAX];
     unsigned char key[SBX_AGENT_KEY_LEN];
+    struct gateway_process process;
     struct gateway_result *ops[GATEWAY_OPS_MAX]; /* newest first */
 
     struct gateway_job *busy;    /* the operation under way, NULL: none */
@@ -212,6 +226,13 @@ MUST_USE enum sbx_code gateway_parse_operation(const json_t *body, char op[ID_SI
 /* --- gateway_execute.c --- */
 
 route_fn gateway_route_execute;
+
+/* --- gateway_process.c --- */
+
+route_fn gateway_route_process;
+/* On the relay's thread: an execution ended that nobody waited for, or an entry point did. */
+void gateway_process_ended(struct gateway *g, const char *runtime, const char *execution_id,
+                           int exit_code, int signal);
 
 /* --- gateway_images.c --- */
 

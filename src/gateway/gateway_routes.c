@@ -264,6 +264,8 @@ static const struct route ROUTES[] = {
       ROUTE_WORKER, route_delete, NULL, NULL, NULL },
     { HTTP_POST, "/v1/sandboxes/{id}/execute", "execute", GATEWAY_AUTH_REGION, HTTP_BODY_JSON,
       BODY_MAX, ROUTE_WORKER, gateway_route_execute, NULL, NULL, NULL },
+    { HTTP_POST, "/v1/sandboxes/{id}/process", "process", GATEWAY_AUTH_PROCESS, HTTP_BODY_JSON,
+      BODY_MAX, ROUTE_WORKER | ROUTE_QUIET, gateway_route_process, NULL, NULL, NULL },
     { HTTP_POST, "/v1/sandboxes/{id}/stop", "stop", GATEWAY_AUTH_REGION, HTTP_BODY_JSON, BODY_MAX,
       ROUTE_WORKER, route_stop, NULL, NULL, NULL },
     { HTTP_POST, "/v1/warm", "warm", GATEWAY_AUTH_REGION, HTTP_BODY_JSON, BODY_MAX, ROUTE_WORKER,

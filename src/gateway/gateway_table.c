@@ -169,6 +169,29 @@ static json_t *results_json(const struct gateway_sandbox *s)
     return list;
 }
 
+static json_t *process_json(const struct gateway_process *p)
+{
+    json_t *j = json_object();
+
+    json_put_str(j, "id", p->id);
+    if (p->state == GATEWAY_PROCESS_EXITED) {
+        json_put_int(j, "exitCode", p->exit_code);
+        json_put_int(j, "signal", p->signal);
+    }
+    return j;
+}
+
+static void parse_process(const json_t *j, struct gateway_process *out)
+{
+    if (!json_is_object(j))
+        return;
+    out->state =
+        json_object_get(j, "exitCode") != NULL ? GATEWAY_PROCESS_EXITED : GATEWAY_PROCESS_STARTED;
+    (void)str_copy(out->id, sizeof(out->id), json_get_str(j, "id", ""));
+    out->exit_code = (int)json_get_int(j, "exitCode", 0);
+    out->signal = (int)json_get_int(j, "signal", 0);
+}
+
 char *gateway_record_text(const struct gateway_sandbox *s)
 {
     SCOPED_JSON json_t *j = json_object();
@@ -192,6 +215,8 @@ char *gateway_record_text(const struct gateway_sandbox *s)
     json_put_true(j, "personal", s->personal);
     json_put_true(j, "oom", s->oom);
     json_put_str(j, "reason", s->reason[0] != 0 ? s->reason : NULL);
+    if (s->process.state != GATEWAY_PROCESS_NONE)
+        json_put_new(j, "process", process_json(&s->process));
     json_put_new(j, "ops", results_json(s));
     if (!json_write(&text, j)) {
         buf_fini(&text);
@@ -249,6 +274,7 @@ struct gateway_sandbox *gateway_record_parse(const char *id, const char *text)
         (void)str_copy(s->runtime, sizeof(s->runtime), runtime);
         s->in_driver = true; /* to be seen: the start asks the driver */
     }
+    parse_process(json_object_get(j, "process"), &s->process);
     parse_results(s, json_object_get(j, "ops"));
     return s;
 }

@@ -156,6 +156,10 @@ static void tell(struct relay *r, struct relay_told *told)
         case RELAY_TOLD_FAILED:
             r->config.events.failed(r->config.events.arg, told->id, told->message);
             break;
+        case RELAY_TOLD_ENDED:
+            r->config.events.ended(r->config.events.arg, told->id, told->execution_id,
+                                   told->exit_code, told->signal);
+            break;
         case RELAY_TOLD_TUNNEL:
             tell_tunnel(r, told);
             break;
@@ -395,6 +399,8 @@ static bool put_execution(struct buf *frame, const struct relay_execution *e, ui
     (void)relay_put_number(&payload, SBX_TAG_CAP_STDOUT, e->cap);
     (void)relay_put_number(&payload, SBX_TAG_CAP_STDERR, e->cap);
     (void)relay_put_text(&payload, SBX_TAG_EXEC_ID, e->execution_id);
+    if (e->input != NULL)
+        (void)relay_put_field(&payload, SBX_TAG_STDIN, e->input, e->input_len);
     return !payload.full && relay_put_frame(frame, SBX_AGENT_EXEC, stream, &payload);
 }
 

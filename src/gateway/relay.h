@@ -27,6 +27,9 @@ struct relay_events {
     void (*ready)(void *arg, const char *id);
     /* The command could not be started or ended at once; message is for a person. */
     void (*failed)(void *arg, const char *id, const char *message);
+    /* An execution ended whose gateway or connection of its start is gone; may wait for the disk.
+     */
+    void (*ended)(void *arg, const char *id, const char *execution_id, int exit_code, int signal);
     /* A process inside asks for the egress proxy: a connected socket, or an error. */
     enum sbx_code (*dial_proxy)(void *arg, const char *id, int *out, struct sbx_err *err);
     void *arg;
@@ -88,6 +91,8 @@ struct relay_execution {
     const char *const *argv; /* NULL-ended */
     const char *const *env;  /* NULL-ended, NAME=value; NULL: none */
     const char *cwd;         /* NULL: the workload's */
+    const char *input;       /* on standard input; NULL: none */
+    size_t input_len;
     int64_t timeout_ms;
     size_t cap; /* bytes of each stream */
     /* Once, from any thread, when relay_execute has answered SBX_OK; takes the result. */

@@ -28,6 +28,19 @@ void relay_tell(struct relay *r, const struct relay_box *box, enum relay_event w
     *at = t;
 }
 
+void relay_tell_ended(struct relay *r, const struct relay_box *box, const char *execution_id,
+                      int exit_code, int signal)
+{
+    struct relay_told *t;
+
+    relay_tell(r, box, RELAY_TOLD_ENDED, "", NULL);
+    for (t = r->told; t->next != NULL; t = t->next)
+        continue;
+    (void)str_copy(t->execution_id, sizeof(t->execution_id), execution_id);
+    t->exit_code = exit_code;
+    t->signal = signal;
+}
+
 static void watch(struct relay *r, struct relay_conn *c, uint32_t events)
 {
     struct epoll_event e = { .events = events, .data.ptr = c };

@@ -356,10 +356,12 @@ void relay_frame(struct relay *r, struct relay_conn *c, const struct sbx_agent_h
         break;
     case SBX_AGENT_EXIT:
         e = find_stream(box, h->stream);
-        if (e != NULL)
+        if (e != NULL) {
             on_exit_frame(r, box, &f, e, finished);
-        else
+        } else {
             foreign_remove(box, f.exec_id);
+            relay_tell_ended(r, box, f.exec_id, (int)f.exit_code, (int)f.signal);
+        }
         break;
     case SBX_AGENT_REFUSED:
         e = find_stream(box, h->stream);

@@ -101,7 +101,7 @@ struct relay_box {
     size_t foreign_count;
 };
 
-enum relay_event { RELAY_TOLD_READY, RELAY_TOLD_FAILED, RELAY_TOLD_TUNNEL };
+enum relay_event { RELAY_TOLD_READY, RELAY_TOLD_FAILED, RELAY_TOLD_ENDED, RELAY_TOLD_TUNNEL };
 
 /* Events to tell once the lock is free. */
 struct relay_told {
@@ -109,7 +109,9 @@ struct relay_told {
     enum relay_event what;
     char id[ID_SIZE];
     char message[DRIVER_REASON_SIZE];
-    struct relay_conn *conn; /* TUNNEL */
+    struct relay_conn *conn;    /* TUNNEL */
+    char execution_id[ID_SIZE]; /* ENDED */
+    int exit_code, signal;
 };
 
 struct relay {
@@ -137,6 +139,8 @@ bool relay_conn_send(struct relay *r, struct relay_conn *c, const struct buf *fr
                      struct relay_exec **finished);
 void relay_conn_close(struct relay *r, struct relay_conn *c, struct relay_exec **finished);
 void relay_tunnel_open(struct relay *r, struct relay_conn *c, int proxy_fd);
+void relay_tell_ended(struct relay *r, const struct relay_box *box, const char *execution_id,
+                      int exit_code, int signal);
 void relay_tell(struct relay *r, const struct relay_box *box, enum relay_event what,
                 const char *message, struct relay_conn *conn);
 

@@ -2,17 +2,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scoped.h"
@@ -21,7 +24,7 @@
 #include "gateway/shim.h"
 #include "sbx/agent.h"
 
-enum { TAG_LEN = 5, GUEST_PROGRAM_MAX = 64 * 1024 * 1024 };
+enum { CONFIG_MAX = 4 * 1024 * 1024, TAG_LEN = 5, GUEST_PROGRAM_MAX = 64 * 1024 * 1024 };
 
 static struct runsc *of(struct driver *d)
 {
@@ -618,6 +621,28 @@ static int64_t runsc_disk_free(struct driver *d)
     return (int64_t)(v.f_bavail * (v.f_frsize >> 10) >> 10);
 }
 
+/* Looks into the image's own root, which nothing inside can change. */
+static enum sbx_code runsc_has_program(struct driver *d, const char *id, const char *path,
+                                       bool *out, struct sbx_err *err)
+{
+    struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT };
+    SCOPED_BUF struct buf text = BUF_INIT(CONFIG_MAX);
+    SCOPED_JSON json_t *config = NULL;
+    char file[RUNSC_PATH_SIZE];
+    struct stat st;
+
+    runsc_path(of(d), id, "config.json", file);
+    if (file_read(file, &text, err) != SBX_OK ||
+        json_parse_object(text.data, text.len, &config, err) != SBX_OK)
+        return err->code;
+    SCOPED_FD int root = open(json_get_str(json_object_get(config, "root"), "path", ""),
+                              O_PATH | O_DIRECTORY | O_CLOEXEC);
+    SCOPED_FD int fd = root < 0 ? -1 : (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+    *out = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 0111) != 0;
+    return SBX_OK;
+}
+
 static enum sbx_code runsc_dial_proxy(struct driver *d, const char *id, int *out,
                                       struct sbx_err *err)
 {
@@ -652,6 +677,7 @@ const struct driver_ops driver_runsc = {
     .settle = runsc_settle,
     .features = runsc_features_json,
     .disk_free_mb = runsc_disk_free,
+    .has_program = runsc_has_program,
     .dial_proxy = runsc_dial_proxy,
     .images = runsc_images,
     .egress = runsc_egress,

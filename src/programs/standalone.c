@@ -172,9 +172,11 @@ static enum sbx_code make_run_dir(struct standalone *s, struct sbx_err *err)
     return SBX_OK;
 }
 
-static enum sbx_code make_seal_keys(struct standalone *s, struct sbx_err *err)
+/* A file of 256 random bits behind prefix, made once. */
+static enum sbx_code make_secret(struct standalone *s, const char *name, const char *prefix,
+                                 struct sbx_err *err)
 {
-    const char *path = arena_printf(s->a, "%s/seal.keys", s->state);
+    const char *path = arena_printf(s->a, "%s/%s", s->state, name);
     SCOPED_BUF struct buf text = BUF_INIT(256);
     unsigned char key[32];
     char hex[65];
@@ -183,8 +185,16 @@ static enum sbx_code make_seal_keys(struct standalone *s, struct sbx_err *err)
         return SBX_OK;
     random_bytes(key, sizeof(key));
     hash_hex(key, sizeof(key), hex);
-    (void)buf_printf(&text, "first %s\n", hex);
+    (void)buf_printf(&text, "%s%s\n", prefix, hex);
     return write_for(path, &text, s->server_user.gid, err);
+}
+
+/* What secrets are sealed with at rest, and the credential of the region's process path. */
+static enum sbx_code make_secrets(struct standalone *s, struct sbx_err *err)
+{
+    if (make_secret(s, "seal.keys", "first ", err) != SBX_OK)
+        return err->code;
+    return make_secret(s, "process.secret", "", err);
 }
 
 static enum sbx_code append_extra(struct standalone *s, const char *key, struct buf *text,
@@ -352,9 +362,11 @@ static enum sbx_code start_region(struct standalone *s, struct sbx_err *err)
 
     s->region_socket = arena_printf(s->a, "%s/region.sock", s->run);
     (void)buf_printf(&text,
-                     "[listen]\nsocket = %s\nsocket_uids = 0,%u\n[state]\ndir = %s\n"
+                     "[listen]\nsocket = %s\nsocket_uids = 0,%u\n"
+                     "process_secret_file = %s/process.secret\n[state]\ndir = %s\n"
                      "[agent]\npath = %s\n",
-                     s->region_socket, s->server_user.uid, dir, own_program(s, "sandbox-agent"));
+                     s->region_socket, s->server_user.uid, s->state, dir,
+                     own_program(s, "sandbox-agent"));
     if (append_extra(s, "region_extra", &text, err) != SBX_OK ||
         write_for(conf, &text, 0, err) != SBX_OK || make_dir(dir, 0711, 0, 0, err) != SBX_OK ||
         make_dir(arena_printf(s->a, "%s/backend", s->state), 0700, 0, 0, err) != SBX_OK)
@@ -389,9 +401,10 @@ static enum sbx_code write_server_conf(struct standalone *s, const char *conf, i
     (void)buf_printf(&text,
                      "[listen]\naddress = %s\nport = %lld\nport_file = %s\n"
                      "[admin]\nsocket = %s\n[database]\nurl = %s\nmigrate = true\n"
-                     "[seal]\nkeys_file = %s/seal.keys\n[log]\nlevel = %s\n",
+                     "[seal]\nkeys_file = %s/seal.keys\n"
+                     "[runs]\nprocess_secret_file = %s/process.secret\n[log]\nlevel = %s\n",
                      config_str(s->config, "standalone", "address"), (long long)port, s->port_file,
-                     s->admin_socket, s->database_url, s->state,
+                     s->admin_socket, s->database_url, s->state, s->state,
                      config_str(s->config, "log", "level"));
     if (append_extra(s, "server_extra", &text, err) != SBX_OK)
         return err->code;
@@ -575,7 +588,7 @@ static enum sbx_code prepare(struct standalone *s, struct sbx_err *err)
         return err_sys(err, SBX_E_INTERNAL, "%s", s->state);
     s->state = arena_strdup(s->a, path);
     if (take_lock(s, err) != SBX_OK || make_run_dir(s, err) != SBX_OK ||
-        make_seal_keys(s, err) != SBX_OK)
+        make_secrets(s, err) != SBX_OK)
         return err->code;
     return catch_signals(s, err);
 }

@@ -286,6 +286,7 @@ class Region(Daemon):
         options = {
             "listen.socket": self.socket,
             "listen.socket_uids": [0, uid],
+            "listen.process_secret_file": self.stack.process_secret,
             "state.dir": self.dir,
             "driver.kind": self.driver,
             "agent.path": program("sandbox-agent"),
@@ -350,6 +351,7 @@ class Plane(Daemon):
             "admin.socket": self.admin_socket,
             "database.url": self.stack.pg.url,
             "seal.keys_file": self.stack.seal_keys,
+            "runs.process_secret_file": self.stack.process_secret,
         }
         options.update(self.options)
         write_ini(self.conf, options, owner=owner)
@@ -657,6 +659,11 @@ class Stack:
             f.write("test " + secrets.token_hex(32) + "\n")
         os.chown(self.seal_keys, *user_ids("sandboxd"))
         os.chmod(self.seal_keys, 0o600)
+        self.process_secret = os.path.join(self.dir, "process.secret")
+        with open(self.process_secret, "w") as f:
+            f.write(secrets.token_hex(32) + "\n")
+        os.chown(self.process_secret, *user_ids("sandboxd"))
+        os.chmod(self.process_secret, 0o600)
         self.pg = Postgres(self)
         self.regions = [Region(self, i, driver, region or {}) for i in range(regions)]
         self.planes = [Plane(self, i, sandboxd or {}) for i in range(planes)]

@@ -28,3 +28,9 @@ endforeach()
 add_executable(agent_attack ${PROJECT_SOURCE_DIR}/tests/system/agent_attack.c)
 target_link_libraries(agent_attack PRIVATE flags)
 target_link_options(agent_attack PRIVATE -static)
+
+# /opt/warren/run of the personal runs' test image.
+find_library(JANSSON_STATIC libjansson.a REQUIRED)
+add_executable(warren_run ${PROJECT_SOURCE_DIR}/tests/system/warren_run.c)
+target_link_libraries(warren_run PRIVATE flags ${JANSSON_STATIC})
+target_link_options(warren_run PRIVATE -static)
