@@ -97,6 +97,7 @@ struct agent {
     struct agent_control control;
     struct agent_exec execs[SBX_AGENT_EXECS_MAX];
     uint32_t last_serial;
+    bool confined; /* the warden has its mounts and limits */
     bool frozen;
     struct agent_stopped *stopped; /* while frozen: what its owner had stopped before */
     size_t stopped_count;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,13 @@ enum { NAME_LEN_MAX = 100 };
 /* The folder is kept open: whatever the workload does to the path, this one stays meant. */
 bool agent_files_init(struct agent *a)
 {
+    struct pollfd warden = { .fd = a->warden.events, .events = POLLIN };
     char options[128];
 
+    while (!a->confined) { /* its mounts follow ours from then on; without it the agent ends */
+        (void)poll(&warden, 1, -1);
+        agent_read_events(a);
+    }
     if (mkdir("/run", 0755) < 0 && errno != EEXIST)
         return false;
     if (mkdir(SBX_AGENT_PRIVATE_DIR, 0700) < 0 && errno != EEXIST)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -124,7 +125,9 @@ void agent_read_events(struct agent *a)
             errno = (int)e.detail;
             give_up("the workload cannot be confined here");
         }
-        if (e.serial == AGENT_SERIAL_COMMAND)
+        if (e.serial == AGENT_SERIAL_WARDEN)
+            a->confined = true;
+        else if (e.serial == AGENT_SERIAL_COMMAND)
             agent_command_event(a, &e);
         else
             agent_exec_event(a, &e);
@@ -216,6 +219,8 @@ int agent_main(void)
         give_up("opening " SBX_AGENT_DIR " and /proc");
     if (!take_own_uid())
         give_up("taking a uid");
+    /* The warden's mounts follow the agent's; a runtime that refuses has one table for all. */
+    (void)mount("none", "/", NULL, MS_REC | MS_SHARED, NULL);
     if (!agent_warden_start(&a->warden))
         give_up("starting the warden");
     if (!open_loop(a))

@@ -195,10 +195,11 @@ static void reap(void)
 }
 
 /* gVisor before 2023 answers 0 to unshare(CLONE_NEWNS) and shares the mounts all the same; it
- * refuses to change their propagation, which tells it. */
+ * refuses to change their propagation, which tells it.  Slave: what the agent mounts later (the
+ * private tmpfs) is seen here, and nothing the other way. */
 static bool has_mount_namespaces(void)
 {
-    return unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+    return unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_SLAVE, NULL) == 0;
 }
 
 static bool confine(void)

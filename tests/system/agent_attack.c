@@ -5,7 +5,9 @@
  *	agent_attack            as it is, then as the agent's own uid, then in a user namespace
  *	agent_attack dial       dials the agent's socket, by every path to it
  *	agent_attack storm FILE forks and continues its relatives without end; each appends to FILE
- *	agent_attack vfork FILE a vfork child that lives for long, its parent waiting for it */
+ *	agent_attack take PATH  listens on a unix socket and keeps the descriptor that comes, open,
+ *for long agent_attack give PATH  sends it its own standard output and ends agent_attack vfork FILE
+ *a vfork child that lives for long, its parent waiting for it */
 
 #include <dirent.h>
 #include <errno.h>
@@ -184,13 +186,49 @@ static void sockets(void)
 
 static void uncover(const char *who)
 {
-    tried += 3;
+    tried += 2;
     if (umount2("/proc", MNT_DETACH) == 0)
         reached(who, "umount /proc", 0);
     if (umount2(SBX_AGENT_DIR, MNT_DETACH) == 0)
         reached(who, "umount " SBX_AGENT_DIR, 0);
-    if (mount("proc", "/tmp", "proc", 0, NULL) == 0)
-        reached(who, "mount proc", 0);
+    /* In a user namespace of its own this may work, and shows what its PID namespace holds. */
+    (void)mount("proc", "/proc", "proc", 0, NULL);
+}
+
+/* Both ends of handing a descriptor over. */
+static int pass(const char *path, int give)
+{
+    struct sockaddr_un addr = { .sun_family = AF_UNIX };
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = { 0 };
+    char byte = 'x';
+    struct iovec iov = { &byte, 1 };
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+    };
+    int out = STDOUT_FILENO, fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+    if (give) {
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(c), &out, sizeof(int));
+        while (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+            usleep(20000);
+        return sendmsg(fd, &msg, 0) == 1 && read(fd, &byte, 1) == 1 ? 0 : 1;
+    }
+    if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 1) < 0)
+        return 1;
+    fd = accept(fd, NULL, NULL);
+    if (recvmsg(fd, &msg, 0) != 1 || !CMSG_FIRSTHDR(&msg) || write(fd, "y", 1) != 1)
+        return 1;
+    sleep(100);
+    return 0;
 }
 
 static void note(const char *file)
@@ -235,6 +273,8 @@ int main(int argc, char **argv)
         sockets();
         return 0;
     }
+    if (argc > 2 && (strcmp(argv[1], "give") == 0 || strcmp(argv[1], "take") == 0))
+        return pass(argv[2], strcmp(argv[1], "give") == 0);
     if (argc > 2 && strcmp(argv[1], "storm") == 0)
         storm(argv[2]);
     if (argc > 2 && strcmp(argv[1], "vfork") == 0) {

@@ -129,6 +129,7 @@ class Sandbox:
         self.control = self.listener = None
         self.others = []
         self.rejected = 0
+        self.ended = False  # the template's command
         self.proc = None
         try:
             self.start(rootfs, mounts, network)
@@ -235,6 +236,7 @@ class Sandbox:
         elif type_ == REFUSED:
             result.refused, result.took = parse(payload), time.monotonic() - result.began
         else:
+            self.ended = self.ended or type_ == ENDED
             return type_, stream, payload
         return None
 
