@@ -24,10 +24,12 @@ foreach(file ${files})
 	endforeach()
 endforeach()
 
-# Runs inside a sandbox, so it is static and without sanitizers.
-add_executable(agent_attack ${PROJECT_SOURCE_DIR}/tests/system/agent_attack.c)
-target_link_libraries(agent_attack PRIVATE flags)
-target_link_options(agent_attack PRIVATE -static)
+# These run inside a sandbox, so they are static and without sanitizers.
+foreach(name agent_attack egress_probe)
+	add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/system/${name}.c)
+	target_link_libraries(${name} PRIVATE flags)
+	target_link_options(${name} PRIVATE -static)
+endforeach()
 
 # /opt/warren/run of the personal runs' test image.
 find_library(JANSSON_STATIC libjansson.a REQUIRED)
