@@ -431,7 +431,7 @@ static enum sbx_code run_prepared(struct store_conn *db, const struct store_stmt
         return code;
     int64_t until = statement_until(db);
     *sent = true;
-    if (!PQsendQueryPrepared(db->pg, stmt->name, q->count, q->values, q->lengths, q->formats, 0))
+    if (!PQsendQueryPrepared(db->pg, stmt->name, q->count, q->values, q->lengths, q->formats, 1))
         return lost(db, stmt->name, err);
     return collect(db, stmt->name, until, out, err);
 }
@@ -521,7 +521,7 @@ static enum sbx_code many_once(struct store_conn *db, const struct store_stmt *s
 
         assert(q->count == stmt->args);
         if (!PQsendQueryPrepared(db->pg, stmt->name, q->count, q->values, q->lengths, q->formats,
-                                 0))
+                                 1))
             return lost(db, stmt->name, err);
     }
     if (PQpipelineSync(db->pg) != 1)
@@ -572,7 +572,7 @@ enum sbx_code store_run_once(struct store_conn *db, const char *sql, const struc
     if (code != SBX_OK)
         return code;
     int64_t until = statement_until(db);
-    if (!PQsendQueryParams(db->pg, sql, q->count, NULL, q->values, q->lengths, q->formats, 0))
+    if (!PQsendQueryParams(db->pg, sql, q->count, NULL, q->values, q->lengths, q->formats, 1))
         return lost(db, "statement", err);
     return collect(db, "statement", until, out, err);
 }

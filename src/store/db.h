@@ -83,7 +83,8 @@ static inline void store_result_free(PGresult **res)
 }
 #define SCOPED_RESULT SCOPED(store_result_free)
 
-/* Reads one row's columns in order. */
+/* Reads one row's columns in order, each by the reader of its type: text or jsonb; integer, bigint
+ * or timestamptz (unix milliseconds); boolean; bytea. */
 struct store_row {
     const PGresult *res;
     struct arena *a;
@@ -138,7 +139,10 @@ extern const char STORE_SESSION_SQL[];
 MUST_USE enum sbx_code store_raise(const PGresult *res, const char *what, struct sbx_err *err);
 
 /* Columns of a sandbox, of the alias s; read by store_sandbox_row in the same order. */
-#define STORE_MS(column) "floor(extract(epoch FROM " column ") * 1000)::bigint"
+/* A time as it is read: store_row_int gives unix milliseconds, 0 for null. */
+#define STORE_MS(column) column
+/* A time as a number, where SQL reckons with it. */
+#define STORE_MS_NUMBER(column) "floor(extract(epoch FROM " column ") * 1000)::bigint"
 /* clang-format off */
 #define STORE_SANDBOX_COLUMNS                                                                      \
     "s.sandbox_id, s.account_id, s.app_id, s.template_id, s.revision_id, s.revision, s.region, "   \

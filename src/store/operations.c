@@ -190,7 +190,7 @@ const struct store_stmt STORE_STMT_OPERATIONS[] = {
                                       "AND o.next_action_at IS NOT NULL",
                             3, true },
     [OPERATION_NEXT_DUE] = { "operation_next_due",
-                             "SELECT greatest(0, " STORE_MS(
+                             "SELECT greatest(0, " STORE_MS_NUMBER(
                                  "min(o.next_action_at) - clock_timestamp()") ") FROM "
                                                                               "sandboxd.operations "
                                                                               "o "

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "store/db.h"
 
 static void add(struct store_args *q, const char *value, int len, int format)
@@ -64,25 +63,74 @@ void store_arg_statuses(struct store_args *q, uint32_t set)
     add(q, q->set, 0, 0);
 }
 
-/* The next column's text, NULL for null. */
-static const char *column(struct store_row *r)
+/* Results come in PostgreSQL's binary form: the server prints nothing and we parse nothing. */
+enum pg_type {
+    PG_BOOL = 16,
+    PG_BYTEA = 17,
+    PG_INT8 = 20,
+    PG_INT4 = 23,
+    PG_TEXT = 25,
+    PG_TIMESTAMPTZ = 1184,
+    PG_JSONB = 3802,
+};
+
+enum { JSONB_VERSION = 1 };
+/* Between PostgreSQL's epoch, 2000-01-01, and Unix's. */
+#define PG_EPOCH_MS INT64_C(946684800000)
+
+struct column {
+    const unsigned char *data; /* NULL for null */
+    size_t len;
+    Oid type;
+};
+
+static struct column column(struct store_row *r)
 {
     int col = r->col++;
 
-    assert(col < PQnfields(r->res));
-    return PQgetisnull(r->res, r->row, col) ? NULL : PQgetvalue(r->res, r->row, col);
+    assert(col < PQnfields(r->res) && PQfformat(r->res, col) == 1);
+    struct column c = { .type = PQftype(r->res, col) };
+    if (!PQgetisnull(r->res, r->row, col)) {
+        c.data = (const unsigned char *)PQgetvalue(r->res, r->row, col);
+        c.len = (size_t)PQgetlength(r->res, r->row, col);
+    }
+    return c;
 }
 
 const char *store_row_text(struct store_row *r)
 {
-    return arena_strdup(r->a, column(r));
+    struct column c = column(r);
+
+    assert(c.type == PG_TEXT || c.type == PG_JSONB);
+    if (!c.data)
+        return NULL;
+    if (c.type == PG_JSONB) {
+        assert(c.len > 0 && c.data[0] == JSONB_VERSION);
+        return arena_strndup(r->a, (const char *)c.data + 1, c.len - 1);
+    }
+    return arena_strndup(r->a, (const char *)c.data, c.len);
+}
+
+static int64_t big_endian(const struct column *c)
+{
+    uint64_t n = c->data[0] & 0x80 ? UINT64_MAX : 0;
+
+    for (size_t i = 0; i < c->len; i++)
+        n = n << 8 | c->data[i];
+    return (int64_t)n;
 }
 
 int64_t store_row_int(struct store_row *r)
 {
-    const char *text = column(r);
+    struct column c = column(r);
 
-    return text ? strtoll(text, NULL, 10) : 0;
+    assert(c.type == PG_INT4 || c.type == PG_INT8 || c.type == PG_TIMESTAMPTZ);
+    if (!c.data)
+        return 0;
+    int64_t n = big_endian(&c);
+    if (c.type != PG_TIMESTAMPTZ)
+        return n;
+    return n / 1000 - (n % 1000 < 0) + PG_EPOCH_MS; /* microseconds; cut, also before 2000 */
 }
 
 int store_row_int32(struct store_row *r)
@@ -92,24 +140,22 @@ int store_row_int32(struct store_row *r)
 
 bool store_row_bool(struct store_row *r)
 {
-    const char *text = column(r);
+    struct column c = column(r);
 
-    return text && text[0] == 't';
+    assert(c.type == PG_BOOL);
+    return c.data && c.data[0] != 0;
 }
 
 struct store_bytes store_row_bytes(struct store_row *r)
 {
-    const char *text = column(r);
+    struct column c = column(r);
 
-    if (!text)
+    assert(c.type == PG_BYTEA);
+    if (!c.data)
         return (struct store_bytes){ 0 };
-    assert(strncmp(text, "\\x", 2) == 0);
-    size_t len = strlen(text + 2) / 2;
-    unsigned char *data = arena_zalloc(r->a, len + 1);
-    bool hex = hash_unhex(text + 2, data, len);
-    assert(hex);
-    (void)hex;
-    return (struct store_bytes){ .data = data, .len = len };
+    unsigned char *data = arena_zalloc(r->a, c.len + 1);
+    memcpy(data, c.data, c.len);
+    return (struct store_bytes){ .data = data, .len = c.len };
 }
 
 int store_changed(PGresult *res)
