@@ -119,6 +119,7 @@ static void settle_row(struct reconcile_core *c, struct reconcile_op *op,
         reconcile_op_free(c, op);
         return;
     }
+    op->settled = true;
     in = reconcile_intent_new(c, op->id, op->region, &op->row, &step, op, RECONCILE_OP_ENDS);
     in->deployed = op->kind == RECONCILE_DEPLOY && answer->code == SBX_OK;
     in->move.set_warm = in->deployed && answer->count && answer->seen[0].warm;
@@ -181,7 +182,7 @@ static size_t take_answers(struct reconcile_core *c, struct arena *a)
         if (!c->answers)
             c->answers_end = &c->answers;
         arena_defer(a, (void (*)(void *))reconcile_answer_free, answer);
-        if (op)
+        if (op && !op->settled)
             settle(c, op, answer);
         taken++;
     }
@@ -194,7 +195,7 @@ static int64_t op_due_ms(const struct reconcile_core *c, const struct reconcile_
     int64_t due = plan_due_ms(&op->row, &c->cfg.times);
     int64_t at = 0;
 
-    if (op->purpose != RECONCILE_FOR_ROW || op->lost)
+    if (op->purpose != RECONCILE_FOR_ROW || op->lost || op->settled)
         return 0;
     if (due != 0 && op->row.status != SANDBOX_FAILED && op->row.status != SANDBOX_TERMINATING)
         at = due - c->db_offset_ms;

@@ -38,6 +38,7 @@ struct reconcile_op {
     int64_t timer_ms;    /* monotonic: its timers are not looked at before */
     char operation_id[ID_SIZE];
     bool lost;                         /* the row has moved on without us */
+    bool settled;                      /* a move of the present batch comes from its answer */
     int tries;                         /* undo */
     char volume[72], account[ID_SIZE]; /* PURGE */
 };

@@ -1,0 +1,442 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "sim/sim.h"
+
+/* The region stand-in: fenced by generation and tombstone, a repeated operation repeats
+ * its first result, one operation at a time for one sandbox (sbx/gateway.h). Between it
+ * and the control planes is a network that drops, delays and doubles. */
+
+enum {
+    TIMEOUT_MS = 30000, /* of a call, as the client sees it */
+    AGAIN_MS = 20,      /* what finds the sandbox busy waits so long */
+};
+
+struct sim_box *sim_box_of(struct sim *s, const char *id)
+{
+    struct sim_box *b;
+
+    for (int i = 0; i < s->box_count; i++) {
+        if (strcmp(s->boxes[i].id, id) == 0)
+            return &s->boxes[i];
+    }
+    if (s->box_count == SIM_BOXES)
+        sim_break(s, "the simulation has too few boxes");
+    b = &s->boxes[s->box_count++];
+    memset(b, 0, sizeof(*b));
+    (void)str_copy(b->id, ID_SIZE, id);
+    b->tomb = -1;
+    return b;
+}
+
+/* --- the way there ----------------------------------------------------- */
+
+static int latency(struct sim *s)
+{
+    return 1 + sim_below(s, 10);
+}
+
+static struct reconcile_answer *answer_new(const struct sim_waiter *w, enum sbx_code code)
+{
+    struct reconcile_answer *a = mem_zalloc(sizeof(*a));
+
+    a->token = w->token;
+    a->code = code;
+    a->answered = true;
+    return a;
+}
+
+static void answer_in(struct sim *s, const struct sim_waiter *w, int64_t in_ms,
+                      struct reconcile_answer *a)
+{
+    struct sim_event *e = sim_schedule(s, in_ms, SIM_EV_ANSWER);
+
+    e->plane = w->plane;
+    e->life = w->life;
+    e->from = *w;
+    e->answer = a;
+}
+
+static void answer(struct sim *s, const struct sim_waiter *w, struct reconcile_answer *a)
+{
+    if (sim_chance(s, s->weather.drop)) { /* the time-out that waits for every call is its answer */
+        sim_note_fault(s);
+        reconcile_answer_free(a);
+        return;
+    }
+    answer_in(s, w, latency(s) + (sim_chance(s, s->weather.slow) ? sim_below(s, 8000) : 0), a);
+}
+
+static void send(struct sim *s, const struct reconcile_call *call, const struct sim_waiter *w,
+                 int64_t in_ms)
+{
+    struct sim_event *e = sim_schedule(s, in_ms, SIM_EV_REQUEST);
+
+    e->from = *w;
+    e->generation = call->generation;
+    (void)str_copy(e->id, ID_SIZE, call->id);
+    (void)str_copy(e->operation_id, ID_SIZE, call->operation_id);
+}
+
+static enum sbx_code start(void *self, const struct reconcile_call *call, struct sbx_err *err)
+{
+    struct sim_conn *c = self;
+    struct sim *s = c->sim;
+    struct sim_plane *p = &s->planes[c->plane];
+    struct sim_waiter w = { c->plane, p->life, call->token, call->kind };
+    struct reconcile_answer *late = answer_new(&w, SBX_E_TIMEOUT);
+    int64_t delay = latency(s);
+
+    s->steps++;
+    late->answered = false;
+    answer_in(s, &w, TIMEOUT_MS, late);
+    if (p->killed)
+        return SBX_OK;
+    if (s->region_down) {
+        struct reconcile_answer *refused = answer_new(&w, SBX_E_UNAVAILABLE);
+
+        refused->answered = false;
+        answer_in(s, &w, latency(s), refused);
+        return SBX_OK;
+    }
+    (void)err;
+    if (sim_chance(s, s->weather.drop)) {
+        sim_note_fault(s);
+        return SBX_OK;
+    }
+    if (sim_chance(s, s->weather.slow) && (!s->weather.amnesia || call->kind == RECONCILE_DEPLOY))
+        delay += sim_below(s, 20000);
+    send(s, call, &w, delay);
+    if (sim_chance(s, s->weather.duplicate))
+        send(s, call, &w, delay + sim_below(s, 8000));
+    return SBX_OK;
+}
+
+const struct reconcile_region_ops SIM_REGION = { .start = start };
+
+/* --- inside ------------------------------------------------------------ */
+
+static struct reconcile_answer *tell(const struct sim_waiter *w, const struct sim_box *b)
+{
+    struct reconcile_answer *a = answer_new(w, SBX_OK);
+
+    a->seen = mem_zalloc(sizeof(*a->seen));
+    a->count = 1;
+    (void)str_copy(a->seen->id, ID_SIZE, b->id);
+    a->seen->generation = b->seen;
+    a->seen->phase = b->phase;
+    a->execution_count = (size_t)b->execution_count;
+    a->executions = mem_zalloc((a->execution_count + 1) * sizeof(*a->executions));
+    memcpy(a->executions, b->executions, a->execution_count * sizeof(*a->executions));
+    return a;
+}
+
+static void journal(struct sim_box *b, const char *operation_id, enum sbx_code code)
+{
+    struct sim_done *d = &b->journal[b->journal_count++ % SIM_JOURNAL];
+
+    (void)str_copy(d->operation_id, ID_SIZE, operation_id);
+    d->code = code;
+}
+
+static const struct sim_done *journaled(const struct sim_box *b, const char *operation_id)
+{
+    for (int i = 0; i < b->journal_count && i < SIM_JOURNAL; i++) {
+        if (strcmp(b->journal[i].operation_id, operation_id) == 0)
+            return &b->journal[i];
+    }
+    return NULL;
+}
+
+/* What ran in it has ended with it. */
+static void executions_die(struct sim *s, struct sim_box *b)
+{
+    for (int i = 0; i < b->execution_count; i++) {
+        struct sim_event *e = sim_schedule(s, latency(s), SIM_EV_EXEC_ANSWER);
+
+        (void)str_copy(e->operation_id, ID_SIZE, b->executions[i]);
+        (void)str_copy(e->id, ID_SIZE, b->id);
+        e->a = SBX_E_AGENT_UNREACHABLE;
+    }
+    b->execution_count = 0;
+}
+
+static void end_compute(struct sim *s, struct sim_box *b, enum region_phase phase)
+{
+    b->compute = false;
+    b->phase = phase;
+    executions_die(s, b);
+}
+
+static struct reconcile_answer *result(const struct sim_waiter *w, const struct sim_box *b,
+                                       enum sbx_code code)
+{
+    struct reconcile_answer *a;
+
+    if (code)
+        return answer_new(w, code);
+    a = tell(w, b);
+    if (w->kind == RECONCILE_SAVE) {
+        a->snapshot_bytes = 1;
+        a->snapshot_at_ms = 1;
+    }
+    return a;
+}
+
+static void finish(struct sim *s, struct sim_box *b, enum sbx_code code)
+{
+    journal(b, b->operation_id, code);
+    b->busy = 0;
+    for (int i = 0; i < b->waiter_count; i++)
+        answer(s, &b->waiters[i], result(&b->waiters[i], b, code));
+    b->waiter_count = 0;
+}
+
+/* A deploy under way gives way to a newer call; what it started is gone. */
+static void cancel(struct sim *s, struct sim_box *b)
+{
+    if (b->busy == RECONCILE_DEPLOY)
+        end_compute(s, b, REGION_PHASE_NONE);
+    finish(s, b, SBX_E_STALE);
+}
+
+static void begin(struct sim *s, struct sim_box *b, const struct sim_event *e, int64_t takes_ms)
+{
+    struct sim_event *done;
+
+    b->busy = e->from.kind;
+    b->generation = e->generation;
+    (void)str_copy(b->operation_id, ID_SIZE, e->operation_id);
+    b->waiters[0] = e->from;
+    b->waiter_count = 1;
+    b->work = ++s->next_work;
+    done = sim_schedule(s, takes_ms, SIM_EV_WORK);
+    done->work = b->work;
+    (void)str_copy(done->id, ID_SIZE, b->id);
+}
+
+static void again(struct sim *s, const struct sim_event *e)
+{
+    struct sim_event copy = *e;
+    struct sim_event *later = sim_schedule(s, AGAIN_MS, SIM_EV_REQUEST);
+
+    copy.at = later->at;
+    copy.order = later->order;
+    *later = copy;
+}
+
+static void join(struct sim_box *b, const struct sim_event *e)
+{
+    if (b->waiter_count < SIM_WAITERS)
+        b->waiters[b->waiter_count++] = e->from;
+}
+
+static void deploy(struct sim *s, struct sim_box *b, const struct sim_event *e)
+{
+    if (b->busy == RECONCILE_DEPLOY) {
+        join(b, e);
+    } else if (b->busy) {
+        again(s, e);
+    } else if (b->compute && b->phase == REGION_PHASE_RUNNING) {
+        journal(b, e->operation_id, SBX_OK); /* adopted */
+        answer(s, &e->from, tell(&e->from, b));
+    } else {
+        if (b->compute)
+            end_compute(s, b, REGION_PHASE_NONE);
+        b->compute = true;
+        b->computes++;
+        b->crashed = false;
+        b->answered_at = 0;
+        b->unwanted_since = 0;
+        b->phase = REGION_PHASE_STARTING;
+        begin(s, b, e, sim_below(s, 3) ? sim_below(s, 300) : sim_below(s, 4000));
+    }
+}
+
+static void list(struct sim *s, const struct sim_event *e)
+{
+    struct reconcile_answer *a = answer_new(&e->from, SBX_OK);
+
+    a->seen = mem_zalloc(SIM_BOXES * sizeof(*a->seen));
+    for (int i = 0; i < s->box_count; i++) {
+        size_t at = a->count;
+        const struct sim_box *b = &s->boxes[i];
+
+        if (b->phase == REGION_PHASE_NONE)
+            continue;
+        while (at > 0 && strcmp(a->seen[at - 1].id, b->id) > 0) {
+            a->seen[at] = a->seen[at - 1];
+            at--;
+        }
+        memset(&a->seen[at], 0, sizeof(a->seen[at]));
+        (void)str_copy(a->seen[at].id, ID_SIZE, b->id);
+        a->seen[at].generation = b->seen;
+        a->seen[at].phase = b->phase;
+        a->count++;
+    }
+    answer(s, &e->from, a);
+}
+
+static void mutate(struct sim *s, struct sim_box *b, const struct sim_event *e)
+{
+    const struct sim_done *done = journaled(b, e->operation_id);
+
+    if (b->busy && strcmp(b->operation_id, e->operation_id) == 0) {
+        join(b, e);
+        return;
+    }
+    if (done) {
+        answer(s, &e->from, result(&e->from, b, done->code));
+        return;
+    }
+    if (e->generation < b->seen || (e->from.kind == RECONCILE_DEPLOY && e->generation <= b->tomb)) {
+        answer(s, &e->from, answer_new(&e->from, SBX_E_STALE));
+        return;
+    }
+    if (e->from.kind == RECONCILE_DEPLOY) {
+        b->seen = e->generation;
+        deploy(s, b, e);
+    } else if (e->from.kind == RECONCILE_DESTROY) {
+        b->seen = e->generation;
+        if (e->generation > b->tomb)
+            b->tomb = e->generation;
+        if (b->busy && b->busy != RECONCILE_DESTROY)
+            cancel(s, b);
+        if (b->busy)
+            again(s, e);
+        else
+            begin(s, b, e, sim_below(s, 300));
+    } else if (b->busy) {
+        again(s, e);
+    } else if (!b->compute || b->phase != REGION_PHASE_RUNNING) {
+        answer(s, &e->from, answer_new(&e->from, SBX_E_SANDBOX_NOT_FOUND));
+    } else {
+        b->seen = e->generation;
+        begin(s, b, e, sim_below(s, 2000));
+    }
+}
+
+void sim_region_request(struct sim *s, const struct sim_event *e)
+{
+    if (s->region_down) { /* the connection broke on the way */
+        struct reconcile_answer *a = answer_new(&e->from, SBX_E_UNAVAILABLE);
+
+        a->answered = false;
+        answer_in(s, &e->from, latency(s), a);
+        return;
+    }
+    if (e->from.kind == RECONCILE_LIST) {
+        list(s, e);
+    } else if (e->from.kind == RECONCILE_ASK) {
+        struct sim_box *b = sim_box_of(s, e->id);
+
+        answer(s, &e->from,
+               b->phase == REGION_PHASE_NONE ? answer_new(&e->from, SBX_E_NOT_FOUND)
+                                             : tell(&e->from, b));
+    } else {
+        mutate(s, sim_box_of(s, e->id), e);
+    }
+}
+
+void sim_region_work(struct sim *s, const struct sim_event *e)
+{
+    struct sim_box *b = sim_box_of(s, e->id);
+
+    if (!b->busy || b->work != e->work)
+        return;
+    switch (b->busy) {
+    case RECONCILE_DEPLOY:
+        if (b->crashed || sim_chance(s, s->weather.deploy_fails)) {
+            end_compute(s, b, REGION_PHASE_NONE);
+            finish(s, b, sim_below(s, 2) ? SBX_E_BUSY : SBX_E_UNKNOWN);
+        } else {
+            b->phase = REGION_PHASE_RUNNING;
+            finish(s, b, SBX_OK);
+        }
+        break;
+    case RECONCILE_DESTROY:
+        end_compute(s, b, REGION_PHASE_NONE);
+        b->stray = false;
+        finish(s, b, SBX_OK);
+        break;
+    case RECONCILE_SAVE:
+        if (b->crashed) {
+            finish(s, b, SBX_E_SANDBOX_NOT_FOUND);
+        } else if (sim_chance(s, s->weather.save_fails)) {
+            finish(s, b, SBX_E_SNAPSHOT_FAILED);
+        } else {
+            end_compute(s, b, REGION_PHASE_STOPPED);
+            finish(s, b, SBX_OK);
+        }
+        break;
+    case RECONCILE_ASK:
+    case RECONCILE_LIST:
+    case RECONCILE_WARM:
+    case RECONCILE_PURGE:
+        break;
+    }
+}
+
+/* --- executions -------------------------------------------------------- */
+
+void sim_region_exec_arrives(struct sim *s, const struct sim_event *e)
+{
+    struct sim_box *b = sim_box_of(s, e->id);
+    struct sim_event *next;
+
+    if (s->region_down || !b->compute || b->phase != REGION_PHASE_RUNNING ||
+        b->busy == RECONCILE_SAVE || b->execution_count == SIM_EXECUTIONS) {
+        next = sim_schedule(s, latency(s), SIM_EV_EXEC_ANSWER);
+        next->a = SBX_E_SANDBOX_NOT_FOUND;
+    } else {
+        (void)str_copy(b->executions[b->execution_count++], ID_SIZE, e->operation_id);
+        next = sim_schedule(s, sim_below(s, 5000), SIM_EV_EXEC_ENDS);
+    }
+    (void)str_copy(next->id, ID_SIZE, e->id);
+    (void)str_copy(next->operation_id, ID_SIZE, e->operation_id);
+}
+
+void sim_region_exec_ends(struct sim *s, const struct sim_event *e)
+{
+    struct sim_box *b = sim_box_of(s, e->id);
+
+    for (int i = 0; i < b->execution_count; i++) {
+        struct sim_event *next;
+
+        if (strcmp(b->executions[i], e->operation_id) != 0)
+            continue;
+        memmove(b->executions[i], b->executions[b->execution_count - 1], ID_SIZE);
+        b->execution_count--;
+        next = sim_schedule(s, latency(s), SIM_EV_EXEC_ANSWER);
+        /* A connection that broke says nothing about the sandbox: it is looked at. */
+        next->a = sim_chance(s, s->weather.exec_errors) ? SBX_E_AGENT_UNREACHABLE : SBX_OK;
+        (void)str_copy(next->id, ID_SIZE, e->id);
+        (void)str_copy(next->operation_id, ID_SIZE, e->operation_id);
+        return;
+    }
+}
+
+/* --- faults ------------------------------------------------------------ */
+
+void sim_region_crash(struct sim *s, struct sim_box *b)
+{
+    if (!b->compute)
+        return;
+    sim_trace(s, "%s dies in the region", b->id);
+    b->crashed = true;
+    if (b->phase == REGION_PHASE_RUNNING)
+        end_compute(s, b, sim_below(s, 2) ? REGION_PHASE_FAILED : REGION_PHASE_NONE);
+}
+
+void sim_region_amnesia(struct sim *s)
+{
+    sim_trace(s, "the region forgets its fences");
+    s->amnesia_struck = true;
+    for (int i = 0; i < s->box_count; i++) {
+        s->boxes[i].seen = 0;
+        s->boxes[i].tomb = -1;
+        s->boxes[i].journal_count = 0;
+    }
+}
