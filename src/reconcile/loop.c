@@ -33,7 +33,9 @@ enum {
     REGIONS_EVERY_MS = 60000, /* a lost notice is made good */
     LISTEN_PUMP_MS = 1000,
     INBOX_MAX = 65536,
+    AGAIN_MAX = 256,
 };
+static const int64_t AGAIN_MS[] = { 500, 2000, 8000, 30000 };
 static const int64_t TRAIL_KEEP_MS = INT64_C(30) * 24 * 3600 * 1000;
 
 enum { M_MOVES, M_LOST_MOVES, M_UNDONE, M_LOST, M_STRAYS, M_CLAIMS, M_ACTIONS, M_WAITERS };
@@ -93,6 +95,12 @@ struct reconcile {
     pthread_mutex_t lock; /* the inbox: from other threads to the reconciler's */
     struct reconcile_answer *answers, **answers_end;
     struct reconcile_ids probes, ended;
+    struct {
+        char id[ID_SIZE];
+        int64_t due_ms; /* monotonic */
+        size_t step;    /* of AGAIN_MS */
+    } again[AGAIN_MAX];
+    size_t again_count;
     bool wake, reload, stop;
     int64_t drain_ms;
     struct reconcile_counts counts; /* as of the last pass */
@@ -140,6 +148,44 @@ void reconcile_probe(struct reconcile *r, const char *sandbox_id)
     poke(r);
 }
 
+/* A region may say "lost" of the agent a moment before it sees that the sandbox has ended: one look
+ * at once is too early then. */
+static void probe_again(struct reconcile *r, const char *sandbox_id)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    if (r->again_count < AGAIN_MAX) { /* past the bound the sweep finds it */
+        (void)str_copy(r->again[r->again_count].id, ID_SIZE, sandbox_id);
+        r->again[r->again_count].due_ms = time_mono_ms() + AGAIN_MS[0];
+        r->again[r->again_count].step = 0;
+        r->again_count++;
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+/* Looks again at what is due; milliseconds until the next one, or -1. */
+static int64_t again_pass(struct reconcile *r)
+{
+    int64_t now = time_mono_ms();
+    int64_t wait = -1;
+    size_t kept = 0;
+
+    (void)pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->again_count; i++) {
+        if (r->again[i].due_ms <= now) {
+            reconcile_core_probe(r->core, r->again[i].id);
+            if (++r->again[i].step == COUNT_OF(AGAIN_MS))
+                continue;
+            r->again[i].due_ms = now + AGAIN_MS[r->again[i].step];
+        }
+        if (wait < 0 || r->again[i].due_ms - now < wait)
+            wait = r->again[i].due_ms - now;
+        r->again[kept++] = r->again[i];
+    }
+    r->again_count = kept;
+    (void)pthread_mutex_unlock(&r->lock);
+    return wait;
+}
+
 void reconcile_reload_regions(struct reconcile *r)
 {
     (void)pthread_mutex_lock(&r->lock);
@@ -161,8 +207,10 @@ void reconcile_execute_ended(struct reconcile *r, struct store_conn *db, const c
         poke(r);
     }
     if (answer == SBX_E_SANDBOX_NOT_FOUND || answer == SBX_E_AGENT_UNREACHABLE ||
-        answer == SBX_E_NOT_FOUND || answer == SBX_E_UNAVAILABLE)
+        answer == SBX_E_NOT_FOUND || answer == SBX_E_UNAVAILABLE) {
+        probe_again(r, sandbox_id);
         reconcile_probe(r, sandbox_id);
+    }
 }
 
 enum sbx_code reconcile_await(struct reconcile *r, const char *sandbox_id, uint32_t statuses,
@@ -364,7 +412,8 @@ static void run(void *arg)
         }
         if (!stop)
             read_regions(r);
-        wait = reconcile_core_pass(r->core);
+        wait = again_pass(r);
+        wait = sooner(reconcile_core_pass(r->core), wait);
         wait = sooner(
             wait, reconcile_waiters_pass(r->waiters, r->db, reconcile_core_database_up(r->core)));
         publish(r);

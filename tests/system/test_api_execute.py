@@ -218,6 +218,12 @@ class Execute(SystemTest):
 
     # ---- what goes away under a command
 
+    def failed(self, box):
+        def check():
+            now = self.t.get(box)
+            return now if now["status"] == "FAILED" else None
+        return wait_for("FAILED", check, 30)
+
     def ended_while(self, act):
         """The answer of a long command while act(box) happens, and the box."""
         box = self.t.ready()
@@ -246,8 +252,7 @@ class Execute(SystemTest):
         box, answer, took = self.ended_while(kill)
         self.assertIn((answer.status, answer.code), ((409, "SANDBOX_NOT_FOUND"), (502, "AGENT_UNREACHABLE")), answer)
         self.assertLess(took, 15)
-        failed = self.t.wait(box, "FAILED", "TERMINATED", timeout=30) if False else \
-            wait_for("FAILED", lambda: (lambda b: b if b["status"] == "FAILED" else None)(self.t.get(box)), 30)
+        failed = self.failed(box)
         self.assertEqual((failed["errorCode"], failed["errorRetryable"]), ("SANDBOX_NOT_FOUND", False))
         self.assertEqual(self.t.execute(box, ["true"], status=None).code, "SANDBOX_NOT_FOUND", "never bound to a fresh one")
         self.t.terminate(box)
@@ -259,7 +264,7 @@ class Execute(SystemTest):
             os.kill(pid, signal.SIGKILL)
         answer = self.t.execute(box, ["true"], status=None)
         self.assertIn(answer.status, (409, 502), answer)
-        failed = wait_for("FAILED", lambda: (lambda b: b if b["status"] == "FAILED" else None)(self.t.get(box)), 30)
+        failed = self.failed(box)
         self.assertEqual(failed["errorCode"], "SANDBOX_NOT_FOUND")
         self.assertGreater(failed["generation"], generation)
         self.t.terminate(box)
