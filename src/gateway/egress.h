@@ -42,6 +42,10 @@ enum {
     EGRESS_PATH_SIZE = 128,
 };
 
+/* Connections (and UDP flows) of one sandbox that are tracked at once; a new one past it is
+ * dropped: the host's table is shared by all. */
+#define EGRESS_CONNECTIONS_MAX 4096
+
 struct egress;
 
 /* Strings are copied. */

@@ -95,6 +95,7 @@ static enum sbx_code kernel_remove(const struct egress *e, unsigned slot, struct
 {
     SCOPED_BUF struct buf script = BUF_INIT(EGRESS_SCRIPT_MAX);
     char ns[EGRESS_NAME_SIZE];
+    enum sbx_code code;
 
     egress_ns_name(e, slot, ns);
     (void)buf_printf(&script, "link del s%u\nnetns del %s\n", slot, ns);
@@ -103,7 +104,8 @@ static enum sbx_code kernel_remove(const struct egress *e, unsigned slot, struct
         return err_set(err, SBX_E_INTERNAL, "the sandbox's network is still in use");
     buf_clear(&script);
     egress_nft_detach(e, slot, &script);
-    return egress_nft(e, false, &script, err);
+    code = egress_nft(e, false, &script, err);
+    return code == SBX_OK ? egress_flows_end(e, slot, err) : code;
 }
 
 /* A free slot, spare ones first when a link is wanted; 0: none.  Locked. */

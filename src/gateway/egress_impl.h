@@ -180,6 +180,10 @@ void egress_service_stop(struct egress *e);
 MUST_USE enum sbx_code egress_proxy_need(struct egress *e, struct sbx_err *err);
 /* A socket of the gateway namespace, whatever namespace the caller is in; -1 with errno. */
 int egress_socket(const struct egress *e, int domain, int type);
+int egress_socket_of(const struct egress *e, int domain, int type, int protocol);
+
+/* egress_flows.c */
+MUST_USE enum sbx_code egress_flows_end(const struct egress *e, unsigned slot, struct sbx_err *err);
 
 /* egress_proxy.c: one line of the helper's ("SRC DST PORT ask|note") gets its answer. */
 bool egress_proxy_answer(struct egress *e, char *line);

@@ -13,6 +13,10 @@
 
 static const char table_gateway[] = "inet sbx";
 
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x)  TEXT_OF_(x)
+#define LIMIT       TEXT_OF(EGRESS_CONNECTIONS_MAX)
+
 static const char gateway_base[] =
     "add table inet sbx\n"
     "add set inet sbx infra4 { type ipv4_addr; flags interval; auto-merge; }\n"
@@ -22,16 +26,21 @@ static const char gateway_base[] =
     "add set inet sbx pairs4 { type ifname . ipv4_addr; }\n"
     "add set inet sbx pairs6 { type ifname . ipv6_addr; }\n"
     "add set inet sbx named { type ifname; }\n"
+    "add set inet sbx conns { type ifname; size 65535; flags dynamic; }\n"
     "add map inet sbx go { type ifname : verdict; }\n"
     "add map inet sbx deny { type ifname : verdict; }\n"
+    "add map inet sbx marks { type ifname : mark; }\n"
     "add chain inet sbx pre { type filter hook prerouting priority -300; policy accept; }\n"
+    "add chain inet sbx owner { type filter hook prerouting priority -150; policy accept; }\n"
     "add chain inet sbx input { type filter hook input priority 0; policy drop; }\n"
     "add chain inet sbx forward { type filter hook forward priority 0; policy drop; }\n"
     "add chain inet sbx output { type filter hook output priority 0; policy drop; }\n"
     "add chain inet sbx post { type nat hook postrouting priority 100; policy accept; }\n"
     "flush set inet sbx infra4\nflush set inet sbx infra6\n"
     "flush set inet sbx upstream4\nflush set inet sbx upstream6\n"
-    "flush chain inet sbx pre\nflush chain inet sbx input\n"
+    "flush chain inet sbx pre\nflush chain inet sbx owner\nflush chain inet sbx input\n"
+    /* Connections carry the number of their sandbox: they end with it. */
+    "add rule inet sbx owner ct state new ct mark set iifname map @marks\n"
     "flush chain inet sbx forward\nflush chain inet sbx output\nflush chain inet sbx post\n"
     "add rule inet sbx post oifname \"up0\" masquerade\n"
     /* A sandbox speaks with its own address only. */
@@ -47,6 +56,7 @@ static const char gateway_base[] =
     "add rule inet sbx forward ip daddr @infra4 iifname vmap @deny\n"
     "add rule inet sbx forward ip6 daddr @infra6 iifname vmap @deny\n"
     "add rule inet sbx forward oifname != \"up0\" iifname vmap @deny\n"
+    "add rule inet sbx forward ct state new add @conns { iifname ct count over " LIMIT " } drop\n"
     "add rule inet sbx forward iifname vmap @go\n"
     /* Resolver and proxy. */
     "add rule inet sbx output oifname \"lo\" accept\n"
@@ -183,6 +193,7 @@ static void remove_slot(const struct egress *e, unsigned n, struct buf *out)
         "add element inet sbx go { \"s%u\" : goto c%u }\ndelete element inet sbx go { \"s%u\" }\n"
         "add element inet sbx deny { \"s%u\" : goto x%u }\n"
         "delete element inet sbx deny { \"s%u\" }\n"
+        "add element inet sbx marks { \"s%u\" : %u }\ndelete element inet sbx marks { \"s%u\" }\n"
         "add element inet sbx named { \"s%u\" }\ndelete element inet sbx named { \"s%u\" }\n"
         "add element inet sbx pairs4 { \"s%u\" . %s }\n"
         "delete element inet sbx pairs4 { \"s%u\" . %s }\n"
@@ -190,7 +201,7 @@ static void remove_slot(const struct egress *e, unsigned n, struct buf *out)
         "delete element inet sbx pairs6 { \"s%u\" . %s }\n"
         "flush chain inet sbx c%u\nflush chain inet sbx x%u\n"
         "delete chain inet sbx c%u\ndelete chain inet sbx x%u\n",
-        n, n, n, n, n, n, n, n, n, n, n, a4, n, a4, n, a6, n, a6, n, n, n, n);
+        n, n, n, n, n, n, n, n, n, n, n, n, n, n, a4, n, a4, n, a6, n, a6, n, n, n, n);
 }
 
 static void add_sets(unsigned n, struct buf *out)
@@ -287,7 +298,8 @@ void egress_nft_attach(const struct egress *e, const struct egress_entry *entry,
     (void)buf_printf(out,
                      "add element inet sbx pairs4 { \"s%u\" . %s }\n"
                      "add element inet sbx pairs6 { \"s%u\" . %s }\n"
+                     "add element inet sbx marks { \"s%u\" : %u }\n"
                      "add element inet sbx deny { \"s%u\" : goto x%u }\n"
                      "add element inet sbx go { \"s%u\" : goto c%u }\n",
-                     n, a4, n, a6, n, n, n, n);
+                     n, a4, n, a6, n, n, n, n, n, n);
 }

@@ -33,7 +33,7 @@ struct helper {
     struct buf in;
 };
 
-int egress_socket(const struct egress *e, int domain, int type)
+int egress_socket_of(const struct egress *e, int domain, int type, int protocol)
 {
     SCOPED_FD int home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
     SCOPED_FD int there = open(e->ns_path, O_RDONLY | O_CLOEXEC);
@@ -41,13 +41,18 @@ int egress_socket(const struct egress *e, int domain, int type)
 
     if (home < 0 || there < 0 || setns(there, CLONE_NEWNET) < 0)
         return -1;
-    fd = socket(domain, type | SOCK_CLOEXEC, 0);
+    fd = socket(domain, type | SOCK_CLOEXEC, protocol);
     saved = errno;
     /* A thread that cannot come back would make everything else in the wrong namespace. */
     if (setns(home, CLONE_NEWNET) < 0)
         abort();
     errno = saved;
     return fd;
+}
+
+int egress_socket(const struct egress *e, int domain, int type)
+{
+    return egress_socket_of(e, domain, type, 0);
 }
 
 /* Has the child's port come up, in the gateway namespace? */

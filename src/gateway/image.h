@@ -63,6 +63,9 @@ struct image_store_config {
     /* host[:port] of registries that may speak plain HTTP or show an unknown certificate;
      * NULL-ended, NULL: none */
     const char *const *insecure_registries;
+    /* host[:port] of further registries that may have an address in an infrastructure range (a
+     * tenant's image reference must not make this host ask its own network); NULL: none */
+    const char *const *internal_registries;
 };
 
 /* Credentials for one pull; written to a file 0600 for its length, never an argument. */

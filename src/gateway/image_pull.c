@@ -1,11 +1,15 @@
 #include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/netrule.h"
 #include "base/scoped.h"
 #include "base/str.h"
 #include "base/time.h"
@@ -77,14 +81,58 @@ static void source_of(const char *reference, char out[TEXT_SIZE])
     (void)snprintf(out, TEXT_SIZE, "docker://%.*s%s", (int)(end - reference), reference, at);
 }
 
-static bool insecure(const struct image_store *s, const char *host)
+static bool listed(const char *const *list, const char *host)
 {
-    const char *const *r = s->config.insecure_registries;
-
-    for (; r != NULL && *r != NULL; r++)
-        if (strcmp(*r, host) == 0)
+    for (; list != NULL && *list != NULL; list++)
+        if (strcmp(*list, host) == 0)
             return true;
     return false;
+}
+
+static bool insecure(const struct image_store *s, const char *host)
+{
+    return listed(s->config.insecure_registries, host);
+}
+
+static const char *range_of(const struct sockaddr *sa)
+{
+    struct netrule_cidr c = { .family = 4, .bits = 32 };
+
+    if (sa->sa_family == AF_INET) {
+        memcpy(c.addr, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
+    } else {
+        c.family = 6;
+        c.bits = 128;
+        memcpy(c.addr, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, 16);
+    }
+    return netrule_infrastructure(&c, NULL, 0);
+}
+
+/* A registry inside the operator's network is asked only when the operator says so: the reference
+ * is a tenant's.  A name that changes between this look and skopeo's is not covered. */
+static enum sbx_code check_host(const struct image_store *s, const char *host, struct sbx_err *err)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
+    char name[IMAGE_REFERENCE_MAX];
+    const char *kind = NULL;
+    char *colon;
+
+    if (insecure(s, host) || listed(s->config.internal_registries, host))
+        return SBX_OK;
+    (void)str_copy(name, sizeof(name), host);
+    colon = strrchr(name, ':');
+    if (colon != NULL)
+        *colon = 0;
+    if (getaddrinfo(name, NULL, &hints, &list) != 0)
+        return SBX_OK; /* skopeo will say so */
+    for (struct addrinfo *a = list; a != NULL && kind == NULL; a = a->ai_next)
+        kind = range_of(a->ai_addr);
+    freeaddrinfo(list);
+    if (kind != NULL)
+        return err_set(err, SBX_E_INVALID,
+                       "the registry is in the operator's network, and the operator has not "
+                       "listed it");
+    return SBX_OK;
 }
 
 /* The credentials in memory only, as a file that the child inherits; -1 when there are none. */
@@ -179,7 +227,9 @@ static enum sbx_code ask_registry(struct image_store *s, const char *reference,
 
     host_of(reference, host);
     source_of(reference, source);
-    code = skopeo(s, source, host, registry, NULL, NULL, &output, err);
+    code = check_host(s, host, err);
+    if (code == SBX_OK)
+        code = skopeo(s, source, host, registry, NULL, NULL, &output, err);
     if (code != SBX_OK)
         return code;
     if (json_parse_object(output.data, output.len, &manifest, err) != SBX_OK)

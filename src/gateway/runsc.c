@@ -126,6 +126,8 @@ static enum sbx_code open_images(struct runsc *r, struct sbx_err *err)
         .pull_timeout_ms = (int)config_int(r->config, "images", "pull_timeout_s") * 1000,
         .unpack_timeout_ms = (int)config_int(r->config, "images", "unpack_timeout_s") * 1000,
         .insecure_registries = insecure,
+        .internal_registries =
+            config_list(r->config, "images", "internal_registries", r->arena, &count),
     };
 
     return image_store_open(&c, &r->images, err);

@@ -329,6 +329,28 @@ static void default_mode(void **state)
     detach(other);
 }
 
+static void one_sandbox_cannot_fill_the_table(void **state)
+{
+    const char *id = new_id(), *other = new_id();
+    struct egress_lease a = attach(id, false, NULL, NULL), b = attach(other, false, NULL, NULL);
+    struct sockaddr_storage to;
+    socklen_t len = address_of("203.0.113.8", 9, &to);
+
+    (void)state;
+    for (int i = 0; i < EGRESS_CONNECTIONS_MAX + 8; i++) {
+        SCOPED_FD int fd = socket_in(a.netns, AF_INET, SOCK_DGRAM);
+        struct sockaddr_in from = { .sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)(20000 + i)) };
+
+        assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+        (void)sendto(fd, "x", 1, 0, (struct sockaddr *)&to, len);
+    }
+    assert_int_equal(attempt(a.netns, "203.0.113.8", 443), 't');
+    assert_int_equal(attempt(b.netns, "203.0.113.8", 443), 'c');
+    detach(id);
+    detach(other);
+}
+
 static void address_mode(void **state)
 {
     const char *id = new_id(), *wide = new_id();
@@ -524,10 +546,10 @@ static void many_with_rules(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(default_mode),    cmocka_unit_test(address_mode),
-        cmocka_unit_test(refusals),        cmocka_unit_test(domain_mode),
-        cmocka_unit_test(combined_mode),   cmocka_unit_test(a_restart_adopts),
-        cmocka_unit_test(many_with_rules),
+        cmocka_unit_test(default_mode),     cmocka_unit_test(one_sandbox_cannot_fill_the_table),
+        cmocka_unit_test(address_mode),     cmocka_unit_test(refusals),
+        cmocka_unit_test(domain_mode),      cmocka_unit_test(combined_mode),
+        cmocka_unit_test(a_restart_adopts), cmocka_unit_test(many_with_rules),
     };
 
     if (argc > 2 && strcmp(argv[1], "helper") == 0)

@@ -328,6 +328,20 @@ static void wrong_digest_is_refused(void **state)
     assert_int_equal(acquire_only(ref("../x", "x", one), NULL, &err), SBX_E_INVALID);
 }
 
+static void registries_inside_are_not_asked(void **state)
+{
+    static const char *const hosts[] = { "169.254.169.254", "10.0.0.1:5000", "localhost:5000",
+                                         "127.0.0.1:1", "192.168.1.1" };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(hosts); i++) {
+        struct sbx_err err = { 0 };
+
+        assert_int_equal(acquire_only(ref(hosts[i], "one", three), NULL, &err), SBX_E_INVALID);
+        assert_null(strstr(err.msg, hosts[i]));
+    }
+}
+
 /* The registry hands out another manifest under a digest: its own file is changed behind its back.
  */
 static void tampered_registry_is_refused(void **state)
@@ -528,6 +542,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pulled_image_says_what_it_is),
         cmocka_unit_test(wrong_digest_is_refused),
+        cmocka_unit_test(registries_inside_are_not_asked),
         cmocka_unit_test(tampered_registry_is_refused),
         cmocka_unit_test(private_image_asks_every_caller),
         cmocka_unit_test(deploys_at_once_unpack_once),
