@@ -43,6 +43,16 @@ static void on_ready(void *arg, const char *id)
     (void)pthread_mutex_unlock(&r->lock);
 }
 
+/* No test here loses a gateway in the middle of an execution. */
+static void on_ended(void *arg, const char *id, const char *execution_id, int exit_code, int signal)
+{
+    (void)arg;
+    (void)id;
+    (void)execution_id;
+    (void)exit_code;
+    (void)signal;
+}
+
 static void on_failed(void *arg, const char *id, const char *message)
 {
     struct rig *r = arg;
@@ -88,7 +98,11 @@ static int setup(void **state)
     static const char *none[] = { NULL };
     struct rig *r = calloc(1, sizeof(*r));
     struct driver_workload w = { .argv = none, .env = none, .cwd = "/workspace" };
-    struct relay_config config = { .events = { on_ready, on_failed, no_proxy, r },
+    struct relay_config config = { .events = { .ready = on_ready,
+                                               .failed = on_failed,
+                                               .ended = on_ended,
+                                               .dial_proxy = no_proxy,
+                                               .arg = r },
                                    .executions_max = 4,
                                    .executions_per_sandbox = 3,
                                    .output_budget = BUDGET,
