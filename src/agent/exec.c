@@ -121,7 +121,7 @@ static int stdin_open(const struct agent *a, const struct agent_request *r)
     int fd;
 
     if (!agent_request_has(r, SBX_TAG_STDIN))
-        return fcntl(a->null, F_DUPFD_CLOEXEC, 3);
+        return a->null;
     fd = memfd_create("stdin", MFD_CLOEXEC);
     while (fd >= 0 && s.len) {
         ssize_t n = write(fd, s.data, s.len);
@@ -237,7 +237,8 @@ static bool start(struct agent *a, uint32_t stream, const struct agent_request *
         release(e);
     read_ends[0] = read_ends[1] = -1;
 out:
-    close_if_open(s.fds[0]);
+    if (s.fds[0] != a->null)
+        close_if_open(s.fds[0]);
     for (int i = 0; i < 2; i++) {
         close_if_open(read_ends[i]);
         close_if_open(write_ends[i]);

@@ -12,12 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,13 +88,7 @@ static bool become_workload(struct outcome *o)
     const struct agent_launch *l = o->launch;
     uint64_t caps = l->uid == 0 ? agent_caps_workload() & agent_caps_permitted() : 0;
 
-    if (l->nproc) {
-        struct rlimit limit = { l->nproc, l->nproc };
-
-        if (setrlimit(RLIMIT_NPROC, &limit) < 0)
-            return refuse(o, SBX_AGENT_REASON_IO);
-    }
-    if (syscall(SYS_setgroups, l->group_count, l->groups) < 0 ||
+    if ((l->group_count && syscall(SYS_setgroups, l->group_count, l->groups) < 0) ||
         syscall(SYS_setresgid, l->gid, l->gid, l->gid) < 0 ||
         syscall(SYS_setresuid, l->uid, l->uid, l->uid) < 0 || !agent_caps_set(caps, 0))
         return refuse(o, SBX_AGENT_REASON_IO);
@@ -158,15 +149,12 @@ static int command(void *arg)
     struct outcome *o = arg;
     const struct agent_launch *l = o->launch;
     sigset_t none;
-    struct sigaction plain = { .sa_handler = SIG_DFL };
 
     if (!take_stdio(o) || !become_workload(o) || !enter_cwd(o))
         _exit(EXIT_NOT_EXECUTABLE);
-    sigaction(SIGPIPE, &plain, NULL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
-    umask(022);
     o->executed = true; /* until proved wrong: success does not return */
     o->error = execute(l->argv, l->envp);
     o->executed = false;
@@ -197,14 +185,9 @@ static void explain(const struct agent_launch *l, int error)
 /* Starts the command; ends the init when there is nothing to wait for. */
 static pid_t start(const struct agent_launch *l, struct outcome *o)
 {
-    char *stack =
-        mmap(NULL, CHILD_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static _Alignas(16) char stack[CHILD_STACK];
     pid_t pid;
 
-    if (stack == MAP_FAILED) {
-        report(l, AGENT_EVENT_REFUSED, SBX_AGENT_REASON_LIMIT, (uint32_t)errno);
-        _exit(1);
-    }
     pid = clone(command, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, o);
     if (pid < 0 || o->reason || (!o->executed && o->error == EAGAIN)) {
         int reason = pid < 0 || !o->reason ? SBX_AGENT_REASON_LIMIT : o->reason;
@@ -234,7 +217,8 @@ _Noreturn void agent_launch_run(const struct agent_launch *l)
      * it ends while another is stopped, as happens during a freeze. */
     setsid();
     child = start(l, &o);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3;
+         i++) /* while the command runs: root could open the pipes through /proc */
         close(l->fds[i]);
     do {
         pid = waitpid(-1, &status, 0);

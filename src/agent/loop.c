@@ -120,7 +120,8 @@ void agent_read_events(struct agent *a)
 {
     struct agent_event e;
 
-    while (agent_warden_next(&a->warden, &e)) {
+    /* One a turn: a second look for none costs as much as the next turn does. */
+    if (agent_warden_next(&a->warden, &e)) {
         if (e.serial == AGENT_SERIAL_WARDEN && e.kind == AGENT_EVENT_REFUSED) {
             errno = (int)e.detail;
             give_up("the workload cannot be confined here");
@@ -145,7 +146,7 @@ static void read_signals(struct agent *a)
     }
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         if (pid == a->warden.pid) {
-            agent_read_events(a); /* its last word */
+            agent_read_events(a); /* its last word, if it had one */
             errno = ECHILD;
             give_up("the warden ended");
         }

@@ -57,14 +57,18 @@ static bool send_all(int fd, const void *data, size_t len)
     return true;
 }
 
-static bool send_request(int wire, const struct agent_wire_request *r, const int fds[3])
+/* Request and payload in one call as far as it goes: each costs a switch into the runtime. */
+static bool send_request(int wire, const struct agent_wire_request *r, const int fds[3],
+                         const unsigned char *payload)
 {
     union {
         struct cmsghdr align;
         char space[CMSG_SPACE(3 * sizeof(int))];
     } control = { 0 };
-    struct iovec iov = { (void *)(uintptr_t)r, sizeof(*r) };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    struct iovec iov[2] = { { (void *)(uintptr_t)r, sizeof(*r) },
+                            { (void *)(uintptr_t)payload, r->bytes } };
+    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+    size_t sent;
     ssize_t n;
 
     if (fds) {
@@ -83,7 +87,13 @@ static bool send_request(int wire, const struct agent_wire_request *r, const int
     } while (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
-    return send_all(wire, (const unsigned char *)r + n, sizeof(*r) - (size_t)n);
+    sent = (size_t)n;
+    if (sent < sizeof(*r)) {
+        if (!send_all(wire, (const unsigned char *)r + sent, sizeof(*r) - sent))
+            return false;
+        sent = sizeof(*r);
+    }
+    return send_all(wire, payload + (sent - sizeof(*r)), sizeof(*r) + r->bytes - sent);
 }
 
 static size_t spans_size(const struct agent_span *s, size_t count)
@@ -138,7 +148,7 @@ bool agent_warden_spawn(struct agent_warden *w, const struct agent_spawn *s)
         p = put(p, s->below, strlen(s->below) + 1);
     p = put_spans(p, s->args, s->arg_count);
     put_spans(p, s->env, s->env_count);
-    ok = send_request(w->wire, &r, s->fds) && send_all(w->wire, payload, bytes);
+    ok = send_request(w->wire, &r, s->fds, payload);
     free(payload);
     return ok;
 }
@@ -147,7 +157,7 @@ bool agent_warden_kill(struct agent_warden *w, uint32_t serial)
 {
     struct agent_wire_request r = { .kind = AGENT_WIRE_KILL, .serial = serial };
 
-    return send_request(w->wire, &r, NULL);
+    return send_request(w->wire, &r, NULL, (const unsigned char *)"");
 }
 
 bool agent_warden_next(struct agent_warden *w, struct agent_event *out)

@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -26,6 +28,7 @@ enum {
 static struct warden {
     int wire, events, signals;
     bool own_proc;
+    uint64_t nproc; /* the limit that is set, inherited by what is made */
     struct init {
         pid_t pid; /* 0: free */
         uint32_t serial;
@@ -103,7 +106,6 @@ _Noreturn static void become_init(const struct agent_wire_request *r, const int 
         .serial = r->serial,
         .uid = r->uid,
         .gid = r->gid,
-        .nproc = r->nproc,
         .groups = (const uint32_t *)(void *)payload,
         .group_count = r->group_count,
         .fds = { fds[0], fds[1], fds[2] },
@@ -121,8 +123,6 @@ _Noreturn static void become_init(const struct agent_wire_request *r, const int 
     l.envp = take_strings(&at, r->env_count);
     if (!l.argv || !l.envp)
         _exit(1);
-    close(warden.wire);
-    close(warden.signals);
     agent_launch_run(&l);
 }
 
@@ -135,6 +135,19 @@ static struct init *free_init(void)
     return NULL;
 }
 
+/* Counted for each uid; the warden's own has the capability to pass it. */
+static bool limit_processes(uint64_t nproc)
+{
+    struct rlimit limit = { nproc, nproc };
+
+    if (!nproc || nproc == warden.nproc)
+        return true;
+    if (setrlimit(RLIMIT_NPROC, &limit) < 0)
+        return false;
+    warden.nproc = nproc;
+    return true;
+}
+
 static void spawn(const struct agent_wire_request *r, const int fds[3])
 {
     struct init *slot = free_init();
@@ -145,7 +158,7 @@ static void spawn(const struct agent_wire_request *r, const int fds[3])
         _exit(1); /* the stream cannot be followed any more */
     read_all(payload, r->bytes);
     errno = EAGAIN;
-    if (slot)
+    if (slot && limit_processes(r->nproc))
         pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0)
         become_init(r, fds, payload);
@@ -221,6 +234,8 @@ static bool confine(void)
         return false;
     if (chdir("/") < 0)
         return false;
+    umask(022);
+    signal(SIGPIPE, SIG_DFL); /* for what is made; the warden sends with MSG_NOSIGNAL */
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
@@ -263,14 +278,13 @@ _Noreturn void agent_warden_run(int wire, int events)
     for (;;) {
         struct pollfd p[2] = { { .fd = warden.wire, .events = POLLIN },
                                { .fd = warden.signals, .events = POLLIN } };
-        struct signalfd_siginfo info;
+        struct signalfd_siginfo info[4];
 
         if (poll(p, 2, -1) < 0 && errno != EINTR)
             _exit(1);
         if (p[1].revents) {
-            while (read(warden.signals, &info, sizeof(info)) > 0)
-                ;
-            reap();
+            if (read(warden.signals, info, sizeof(info)) > 0)
+                reap();
         }
         if (p[0].revents)
             handle_request();

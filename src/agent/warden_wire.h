@@ -28,7 +28,6 @@ _Noreturn void agent_warden_run(int wire, int events);
 struct agent_launch {
     uint32_t serial;
     uint32_t uid, gid;
-    uint64_t nproc;
     const uint32_t *groups;
     size_t group_count;
     const char *cwd;

@@ -92,7 +92,7 @@ static bool passwd_line(char *line, uint32_t uid, char *home, size_t size)
 }
 
 /* The image's /etc/passwd is tenant's data: a plain file of a bounded size, else "/". */
-static void find_home(uint32_t uid, char *home, size_t size)
+static void read_home(uint32_t uid, char *home, size_t size)
 {
     int fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat st;
@@ -117,6 +117,24 @@ static void find_home(uint32_t uid, char *home, size_t size)
     free(text);
     if (!found)
         (void)snprintf(home, size, "%s", uid == 0 ? "/root" : "/");
+}
+
+/* The answer for the last uid is kept while the file stays as it is. */
+static void find_home(uint32_t uid, char *home, size_t size)
+{
+    static char last[PATH_MAX];
+    static uint32_t last_uid = UINT32_MAX;
+    static struct stat seen;
+    struct stat st = { 0 };
+
+    (void)stat("/etc/passwd", &st);
+    if (uid != last_uid || st.st_ino != seen.st_ino || st.st_size != seen.st_size ||
+        st.st_mtim.tv_sec != seen.st_mtim.tv_sec || st.st_mtim.tv_nsec != seen.st_mtim.tv_nsec) {
+        read_home(uid, last, sizeof(last));
+        last_uid = uid;
+        seen = st;
+    }
+    (void)snprintf(home, size, "%s", last);
 }
 
 static bool same_name(struct agent_span a, struct agent_span b)
