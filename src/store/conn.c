@@ -37,7 +37,9 @@ const char STORE_SESSION_SQL[] =
     "set_config('statement_timeout', $1, false), set_config('lock_timeout', $1, false), "
     "set_config('idle_in_transaction_session_timeout', '60000', false), "
     "set_config('client_connection_check_interval', '1000', false), "
-    "set_config('bytea_output', 'hex', false)";
+    /* Our statements are points and ordered walks of an index; a plan that sorts all that is due,
+     * or is compiled, is a wrong guess of the planner. */
+    "set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false)";
 
 struct store_conn *store_conn_new(const struct store_config *cfg, const char *name)
 {
@@ -199,6 +201,15 @@ static enum sbx_code raise_in(struct store_conn *db, const PGresult *res, const 
     return store_raise(res, what, err);
 }
 
+/* The server takes no writes any more: after a failover the next connection finds the one that does
+ * (target_session_attrs). */
+static bool demoted(const PGresult *res)
+{
+    const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+    return state && strcmp(state, "25006") == 0;
+}
+
 /* --- sending and receiving with a deadline ------------------------------ */
 
 static int64_t statement_until(struct store_conn *db)
@@ -265,8 +276,9 @@ static enum sbx_code collect(struct store_conn *db, const char *what, int64_t un
         return SBX_OK;
     }
     enum sbx_code code = raise_in(db, last, what, err);
+    bool moved = demoted(last);
     PQclear(last);
-    if (PQstatus(db->pg) != CONNECTION_OK || st == PGRES_COPY_IN || st == PGRES_COPY_OUT ||
+    if (moved || PQstatus(db->pg) != CONNECTION_OK || st == PGRES_COPY_IN || st == PGRES_COPY_OUT ||
         st == PGRES_COPY_BOTH)
         conn_drop(db);
     return code;

@@ -49,7 +49,7 @@ const struct store_stmt STORE_STMT_CONNECTIONS[] = {
                           "excluded.app_id, "
                           "template_id = excluded.template_id, region = excluded.region, "
                           "updated_at = " NOW_MS " WHERE NOT EXISTS (SELECT FROM "
-                                                 "sandboxd.operations o WHERE o.connection_id = "
+                          "sandboxd.operations o WHERE o.connection_id = "
                           "k.connection_id AND " UNFINISHED ") RETURNING k.connection_id",
                           7, true },
     [CONNECTION_GET] = { "connection_get",
@@ -67,7 +67,7 @@ const struct store_stmt STORE_STMT_CONNECTIONS[] = {
                              "github_sealed = $3::bytea, "
                              "auth_generation = k.auth_generation + 1, state = 'READY', updated_at "
                              "= " NOW_MS " WHERE k.connection_id = $1 AND NOT EXISTS (SELECT FROM "
-                                         "sandboxd.operations o "
+                             "sandboxd.operations o "
                              "WHERE o.connection_id = k.connection_id AND " UNFINISHED
                              ") RETURNING k.connection_id",
                              3, false },

@@ -34,7 +34,6 @@ static const char CHECK[] =
     "EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = "
     "to_regclass('sandboxd.sandboxes_idempotency') AND i.indisunique AND i.indisvalid "
     "AND i.indisready)";
-static const char NEWEST[] = "SELECT coalesce(max(m.number), 0) FROM sandboxd.schema_migrations m";
 
 static enum sbx_code text(struct store_conn *db, const char *sql, int64_t patience_ms,
                           struct sbx_err *err)
@@ -59,13 +58,22 @@ static void checksum(const struct store_migration *m, unsigned char out[SHA256_L
     sha256_of(m->sql, strlen(m->sql), out);
 }
 
+static bool applied(const PGresult *res, int number)
+{
+    for (int i = 0; i < PQntuples(res); i++) {
+        struct store_row r = { .res = res, .row = i };
+        if (store_row_int32(&r) == number)
+            return true;
+    }
+    return false;
+}
+
 /* What was applied is what the list says: nothing changed, nothing unknown. */
-static enum sbx_code verify(const PGresult *res, const struct store_migration *list, int *newest,
+static enum sbx_code verify(const PGresult *res, const struct store_migration *list,
                             struct sbx_err *err)
 {
     SCOPED_ARENA struct arena *a = arena_new();
 
-    *newest = 0;
     for (int i = 0; i < PQntuples(res); i++) {
         struct store_row r = { .res = res, .a = a, .row = i };
         int number = store_row_int32(&r);
@@ -82,7 +90,6 @@ static enum sbx_code verify(const PGresult *res, const struct store_migration *l
         if (sum.len != sizeof(want) || memcmp(sum.data, want, sizeof(want)) != 0)
             return err_set(err, SBX_E_CONFLICT, "migration %s was changed after it was applied",
                            m->name);
-        *newest = number;
     }
     return SBX_OK;
 }
@@ -117,24 +124,22 @@ static enum sbx_code locked(struct store_conn *db, const struct store_migration 
 {
     static const struct store_args NONE;
     SCOPED_RESULT PGresult *res = NULL;
-    int newest = 0, applied = 0;
+    struct store_migrated done = { 0 };
     enum sbx_code code = text(db, BASE, 0, err);
 
     if (code == SBX_OK)
         code = store_run_once(db, APPLIED, &NONE, &res, err);
     if (code == SBX_OK)
-        code = verify(res, list, &newest, err);
+        code = verify(res, list, err);
     for (; code == SBX_OK && list->number; list++) {
-        if (list->number <= newest)
-            continue;
-        code = apply(db, list, err);
-        if (code == SBX_OK) {
-            newest = list->number;
-            applied++;
+        if (!applied(res, list->number)) {
+            code = apply(db, list, err);
+            done.applied++;
         }
+        done.schema = list->number;
     }
     if (code == SBX_OK)
-        *out = (struct store_migrated){ .schema = newest, .applied = applied };
+        *out = done;
     return code;
 }
 
@@ -161,7 +166,7 @@ enum sbx_code store_schema_check(struct store_conn *db, struct store_schema *out
                                  struct sbx_err *err)
 {
     static const struct store_args NONE;
-    SCOPED_RESULT PGresult *res = NULL, *newest = NULL;
+    SCOPED_RESULT PGresult *res = NULL, *there = NULL;
     SCOPED_ARENA struct arena *a = arena_new();
     struct store_schema found = { 0 };
 
@@ -174,11 +179,12 @@ enum sbx_code store_schema_check(struct store_conn *db, struct store_schema *out
     bool made = store_row_bool(&r);
     found.idempotency_index = store_row_bool(&r);
     if (made) {
-        code = store_run_once(db, NEWEST, &NONE, &newest, err);
+        code = store_run_once(db, APPLIED, &NONE, &there, err);
         if (code != SBX_OK)
             return code;
-        struct store_row n = { .res = newest, .a = a };
-        found.have = store_row_int32(&n);
+        const struct store_migration *m = STORE_MIGRATIONS;
+        for (; m->number && applied(there, m->number); m++)
+            found.have = m->number;
     }
     *out = found;
     return SBX_OK;

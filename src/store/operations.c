@@ -3,48 +3,49 @@
 #include "store/db.h"
 #include "store/runs.h"
 
-#define OPERATION_COLUMNS                                                                          \
-    "o.operation_id, o.connection_id, o.account_id, o.installation_id, o.owner_user_id, "          \
-    "o.app_id, o.template_id, o.region, o.sandbox_id, o.phase, o.execution, o.exit_code, "         \
-    "o.staged_sealed IS NOT NULL, o.read_failed, o.owner_reset, o.cause, o.version, "              \
-    "o.run_id, " STORE_MS("o.grant_expires_at") ", " STORE_MS(                                     \
-        "o.claimed_at") ", o.repository, o.base_branch, "                                          \
-                        "o.model, o.token_limit, o.time_limit_s, o.prompt_sealed, "                \
-                        "o.staged_sealed, "                                                        \
-                        "o.auth_generation, o.execution_id, " STORE_MS(                            \
-                            "o.started_at") ", " STORE_MS("o.exited_at") ", " STORE_MS("o."        \
-                                                                                       "terminate" \
-                                                                                       "d_at") "," \
-                                                                                               " " \
-                                                                                               "o" \
-                                                                                               "." \
-                                                                                               "a" \
-                                                                                               "u" \
-                                                                                               "t" \
-                                                                                               "h" \
-                                                                                               "_" \
-                                                                                               "p" \
-                                                                                               "r" \
-                                                                                               "e" \
-                                                                                               "s" \
-                                                                                               "e" \
-                                                                                               "r" \
-                                                                                               "v" \
-                                                                                               "e" \
-                                                                                               "d" \
-                                                                                               "," \
-                                                                                               " " \
-                                                                                               "o" \
-                                                                                               "." \
-                                                                                               "a" \
-                                                                                               "t" \
-                                                                                               "t" \
-                                                                                               "e" \
-                                                                                               "m" \
-                                                                                               "p" \
-                                                                                               "t" \
-                                                                                               "," \
-                                                                                               " " STORE_MS("clock_timestamp()")
+#define OPERATION_COLUMNS                                                                                    \
+    "o.operation_id, o.connection_id, o.account_id, o.installation_id, o.owner_user_id, "                    \
+    "o.app_id, o.template_id, o.region, o.sandbox_id, o.phase, o.execution, o.exit_code, "                   \
+    "o.staged_sealed IS NOT NULL, o.read_failed, o.owner_reset, o.cause, o.version, "                        \
+    "o.run_id, " STORE_MS("o.grant_expires_at") ", " STORE_MS(                                               \
+        "o.claimed_at") ", o.repository, o.base_branch, "                                                    \
+                        "o.model, o.token_limit, o.time_limit_s, o.prompt_sealed, "                          \
+                        "o.staged_sealed, "                                                                  \
+                        "o.auth_generation, o.execution_id, " STORE_MS(                                      \
+                            "o.started_at") ", " STORE_MS("o.exited_at") ", " STORE_MS("o."                  \
+                                                                                       "terminate"           \
+                                                                                       "d_at") ","           \
+                                                                                               " "           \
+                                                                                               "o"           \
+                                                                                               "."           \
+                                                                                               "a"           \
+                                                                                               "u"           \
+                                                                                               "t"           \
+                                                                                               "h"           \
+                                                                                               "_"           \
+                                                                                               "p"           \
+                                                                                               "r"           \
+                                                                                               "e"           \
+                                                                                               "s"           \
+                                                                                               "e"           \
+                                                                                               "r"           \
+                                                                                               "v"           \
+                                                                                               "e"           \
+                                                                                               "d"           \
+                                                                                               ","           \
+                                                                                               " "           \
+                                                                                               "o"           \
+                                                                                               "."           \
+                                                                                               "a"           \
+                                                                                               "t"           \
+                                                                                               "t"           \
+                                                                                               "e"           \
+                                                                                               "m"           \
+                                                                                               "p"           \
+                                                                                               "t"           \
+                                                                                               ","           \
+                                                                                               " " STORE_MS( \
+                                                                                                   "clock_timestamp()")
 #define NOW_MS     "date_trunc('milliseconds', clock_timestamp())"
 #define IN_MS(arg) "clock_timestamp() + " arg "::bigint * interval '1 millisecond'"
 
@@ -103,7 +104,7 @@ const struct store_stmt STORE_STMT_OPERATIONS[] = {
                           4, false },
     [OPERATION_BY_RUN] = { "operation_by_run",
                            "SELECT " OPERATION_COLUMNS " FROM sandboxd.operations o WHERE "
-                                                       "o.installation_id = $1 AND o.run_id = $2",
+                           "o.installation_id = $1 AND o.run_id = $2",
                            2, true },
     [OPERATION_GET] = { "operation_get",
                         "SELECT " OPERATION_COLUMNS

@@ -170,8 +170,8 @@ MUST_USE enum sbx_code store_operation_by_sandbox(struct store_conn *db, const c
                                                   struct arena *a, struct store_operation *out,
                                                   struct sbx_err *err);
 
-/* Is the owner still a member of the operation's account with a writing role, the installation active
- * and the account entitled? */
+/* Is the owner still a member of the operation's account with a writing role, the installation
+ * active and the account entitled? */
 MUST_USE enum sbx_code store_operation_owner_ok(struct store_conn *db, const char *operation_id,
                                                 bool *out, struct sbx_err *err);
 

@@ -57,8 +57,8 @@ void store_conn_free(struct store_conn *db); /* NULL is allowed */
 /* Everything until the next call of this must end within ms from now (0: no common bound, each
  * statement has its own). A handler sets it first, so that an answer comes in time (case 44). */
 void store_conn_budget(struct store_conn *db, int64_t ms);
-/* It is connected now: after SBX_E_UNAVAILABLE, false says that the database is away, and not what a
- * handler asked elsewhere. Asks nobody. */
+/* It is connected now: after SBX_E_UNAVAILABLE, false says that the database is away, and not what
+ * a handler asked elsewhere. Asks nobody. */
 bool store_conn_up(const struct store_conn *db);
 /* Connects if need be and asks the server for its time. */
 MUST_USE enum sbx_code store_conn_check(struct store_conn *db, int64_t *now_ms,
@@ -104,7 +104,7 @@ MUST_USE enum sbx_code store_migrate(struct store_conn *db, const struct store_m
                                      struct store_migrated *out, struct sbx_err *err);
 
 struct store_schema {
-    int have, want;         /* numbers of the newest migration */
+    int have, want;         /* the newest migration: all up to it are applied; that we know */
     bool idempotency_index; /* the unique index of creates is there and valid */
 };
 /* At start.  SBX_E_UNAVAILABLE when the database is away; a schema that was never made has 0. */

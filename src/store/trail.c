@@ -20,7 +20,8 @@ enum {
     SETTING_PUT,
     COUNT_STATUS,
     COUNT_OTHER,
-    PRUNE,
+    PRUNE_AUDIT,
+    PRUNE_EVENTS,
 };
 
 const struct store_stmt STORE_STMT_TRAIL[] = {
@@ -74,18 +75,22 @@ const struct store_stmt STORE_STMT_TRAIL[] = {
                       "(SELECT count(*) FROM sandboxd.warm_members w WHERE w.status = 'READY'), "
                       "(SELECT count(*) FROM sandboxd.instances)",
                       0, true },
-    [PRUNE] = { "prune",
-                "WITH old_audit AS (DELETE FROM sandboxd.audit d WHERE d.audit_id IN (SELECT "
-                "o.audit_id "
-                "FROM sandboxd.audit o WHERE o.at < now() - sandboxd.span($1::bigint) "
-                "ORDER BY o.audit_id LIMIT $2) RETURNING d.audit_id), "
-                "old_events AS (DELETE FROM sandboxd.sandbox_events e WHERE e.ctid IN (SELECT "
-                "o.ctid "
-                "FROM sandboxd.sandbox_events o JOIN sandboxd.sandboxes s USING (sandbox_id) "
-                "WHERE s.ended AND s.terminated_at < now() - sandboxd.span($1::bigint) LIMIT $2) "
-                "RETURNING e.sandbox_id) "
-                "SELECT (SELECT count(*) FROM old_audit) + (SELECT count(*) FROM old_events)",
-                2, true },
+    /* Both walk an index from its old end and stop at the first row that is young enough. */
+    [PRUNE_AUDIT] = { "prune_audit",
+                      "DELETE FROM sandboxd.audit d WHERE d.audit_id = ANY(ARRAY("
+                      "SELECT o.audit_id FROM (SELECT i.audit_id, i.at FROM sandboxd.audit i "
+                      "ORDER BY i.audit_id LIMIT $2) o "
+                      "WHERE o.at < now() - sandboxd.span($1::bigint)))",
+                      2, true },
+    [PRUNE_EVENTS] = { "prune_events",
+                       "WITH old AS (UPDATE sandboxd.sandboxes s SET move_count = 0 "
+                       "WHERE s.sandbox_id = ANY(ARRAY(SELECT o.sandbox_id "
+                       "FROM sandboxd.sandboxes o WHERE o.ended AND o.move_count > 0 "
+                       "AND o.terminated_at < now() - sandboxd.span($1::bigint) "
+                       "ORDER BY o.terminated_at LIMIT $2 FOR UPDATE SKIP LOCKED)) "
+                       "RETURNING s.sandbox_id) DELETE FROM sandboxd.sandbox_events e USING old "
+                       "WHERE e.sandbox_id = old.sandbox_id",
+                       2, true },
 };
 const size_t STORE_STMT_TRAIL_COUNT = COUNT_OF(STORE_STMT_TRAIL);
 
@@ -270,18 +275,29 @@ enum sbx_code store_counts_get(struct store_conn *db, struct store_counts *out, 
     return SBX_OK;
 }
 
-enum sbx_code store_trail_prune(struct store_conn *db, int64_t keep_ms, int limit, int *removed,
-                                struct sbx_err *err)
+static enum sbx_code prune(struct store_conn *db, int stmt, int64_t keep_ms, int limit,
+                           int *removed, struct sbx_err *err)
 {
     SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_int(&q, keep_ms);
     store_arg_int(&q, limit);
-    enum sbx_code code = store_run_one(db, &S[PRUNE], &q, "count", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res };
-    *removed = store_row_int32(&r);
-    return SBX_OK;
+    enum sbx_code code = store_run(db, &S[stmt], &q, &res, err);
+    if (code == SBX_OK)
+        *removed = store_changed(res);
+    return code;
+}
+
+enum sbx_code store_trail_prune(struct store_conn *db, int64_t keep_ms, int limit, int *removed,
+                                struct sbx_err *err)
+{
+    int audits = 0, events = 0;
+    enum sbx_code code = prune(db, PRUNE_AUDIT, keep_ms, limit, &audits, err);
+
+    if (code == SBX_OK)
+        code = prune(db, PRUNE_EVENTS, keep_ms, limit, &events, err);
+    if (code == SBX_OK)
+        *removed = audits + events;
+    return code;
 }

@@ -71,7 +71,7 @@ MUST_USE enum sbx_code store_counts_get(struct store_conn *db, struct store_coun
                                         struct sbx_err *err);
 
 /* Removes what is older than keep_ms: TERMINATED sandboxes keep their row (idempotency), audit rows
- * and the events of ended sandboxes go. At most limit rows of each. */
+ * and the events of ended sandboxes go. At most limit audit rows and limit sandboxes at a time. */
 MUST_USE enum sbx_code store_trail_prune(struct store_conn *db, int64_t keep_ms, int limit,
                                          int *removed, struct sbx_err *err);
 

@@ -57,7 +57,7 @@ const struct store_stmt STORE_STMT_WORKERS[] = {
     [WORKER_LIST] = { "worker_list",
                       "SELECT " WORKER_COLUMNS
                       ", " STORE_MS(NOW) " FROM sandboxd.workers w "
-                                             "WHERE w.stream_id = $1 ORDER BY w.worker_id LIMIT $2",
+                                         "WHERE w.stream_id = $1 ORDER BY w.worker_id LIMIT $2",
                       2, true },
 };
 const size_t STORE_STMT_WORKERS_COUNT = STMT_COUNT;

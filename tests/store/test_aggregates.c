@@ -319,6 +319,21 @@ static void audit_and_settings(void **state)
     OK(store_audit_list(w->db, NULL, NULL, 0, 10, w->a, &list, &err));
     assert_int_equal(list.count, 0);
 
+    struct store_sandbox s = world_create(w), live = world_create(w);
+    struct store_events events;
+    s = world_move(w, &s, SANDBOX_FAILED);
+    s = world_move(w, &s, SANDBOX_TERMINATING);
+    s = world_move(w, &s, SANDBOX_TERMINATED);
+    OK(store_trail_prune(w->db, 60000, 1000, &removed, &err));
+    OK(store_event_list(w->db, s.sandbox_id, w->a, &events, &err));
+    assert_int_equal(events.count, 4);
+    OK(store_trail_prune(w->db, -60000, 1000, &removed, &err));
+    assert_int_equal(removed, 4);
+    OK(store_event_list(w->db, s.sandbox_id, w->a, &events, &err));
+    assert_int_equal(events.count, 0);
+    OK(store_event_list(w->db, live.sandbox_id, w->a, &events, &err));
+    assert_int_equal(events.count, 1);
+
     FAILS(SBX_E_NOT_FOUND, store_setting_get(w->db, "x", w->a, &value, &err));
     OK(store_setting_put(w->db, "x", "1", &err));
     OK(store_setting_put(w->db, "x", "2", &err));

@@ -106,9 +106,9 @@ static void a_create_cut_off_in_the_middle_makes_one_when_repeated(void **state)
     pthread_t killer;
 
     world_sql(w, "BEGIN");
-    world_sql(w,
-              arena_printf(w->a, "SELECT 1 FROM sandboxd.accounts WHERE account_id = '%s' FOR UPDATE",
-                           in.account_id));
+    world_sql(w, arena_printf(w->a,
+                              "SELECT 1 FROM sandboxd.accounts WHERE account_id = '%s' FOR UPDATE",
+                              in.account_id));
     assert_int_equal(pthread_create(&killer, NULL, kill_when_waiting, w), 0);
     /* The store repeats it by itself, since a repeat is harmless: one sandbox, and it is ours. */
     OK(store_sandbox_create(w->db, &in, w->a, &out, &err));
