@@ -44,8 +44,8 @@ static void print_steps(struct buf *out)
             "it only asks: repeated; an answer of 'never heard of it' quarantines",
         [RUN_STEP_POLL] = "it only asks: repeated; the region keeps the exit until it is asked",
         [RUN_STEP_READ_BACK] =
-            "the file is still in the holder: repeated; a holder that is gone makes the release "
-            "destructive",
+            ("the file is still in the holder: repeated; a holder that is gone makes the release "
+             "destructive"),
         [RUN_STEP_TERMINATE] = "ending what is ending or gone changes nothing: repeated",
         [RUN_STEP_RELEASE_CLEAN] = "one transaction: it happened or it is repeated",
         [RUN_STEP_RELEASE_DESTRUCTIVE] = "one transaction: it happened or it is repeated",
