@@ -15,12 +15,18 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { READ_SIZE = 1024 * 1024, LINK_SLOTS_FIRST = 1024, XATTRS_MAX = 256 };
+enum { READ_SIZE = 1024 * 1024, LINK_SLOTS_FIRST = 1024, TEXT_FIRST = 4096, XATTRS_MAX = 256 };
 
 struct link {
     dev_t dev;
     ino_t ino;
-    char *path; /* NULL: free */
+    size_t path; /* where in the text of paths, and one; 0: free */
+};
+
+/* Strings, one behind the other. */
+struct text {
+    char *data;
+    size_t len, cap;
 };
 
 struct packer {
@@ -33,15 +39,10 @@ struct packer {
     size_t path_len;
     struct link *links;
     size_t link_count, link_slots;
+    struct text link_paths;
     bool no_xattrs; /* the file system has none: do not ask for each file */
     char *xattr_names, *xattr_values;
     struct agent_tar_xattr xattrs[XATTRS_MAX];
-};
-
-/* The names of one folder. */
-struct names {
-    char *text; /* type byte, name, NUL, one behind the other */
-    size_t len, cap;
 };
 
 bool agent_archive_fail(struct agent_archive_result *r, enum sbx_agent_reason reason,
@@ -79,6 +80,27 @@ static bool unwanted(struct packer *p)
                               0);
 }
 
+/* Appends n bytes and a NUL. */
+static bool text_add(struct text *t, const char *s, size_t n)
+{
+    if (t->cap - t->len < n + 1) {
+        size_t cap = t->cap ? t->cap * 2 : TEXT_FIRST;
+        char *grown;
+
+        while (cap - t->len < n + 1)
+            cap *= 2;
+        grown = realloc(t->data, cap);
+        if (!grown)
+            return false;
+        t->data = grown;
+        t->cap = cap;
+    }
+    memcpy(t->data + t->len, s, n);
+    t->data[t->len + n] = '\0';
+    t->len += n + 1;
+    return true;
+}
+
 static size_t link_slot(const struct link *links, size_t slots, dev_t dev, ino_t ino)
 {
     size_t at = (size_t)((ino * UINT64_C(0x9e3779b97f4a7c15)) ^ dev) & (slots - 1);
@@ -108,16 +130,16 @@ static bool links_grow(struct packer *p)
 /* The path under which this file was packed before; NULL: remember it under this one. */
 static const char *known_link(struct packer *p, const struct stat *st)
 {
-    size_t at;
+    size_t at, path = p->link_paths.len;
 
     if (p->link_count * 2 >= p->link_slots && !links_grow(p))
         return NULL;
     at = link_slot(p->links, p->link_slots, st->st_dev, st->st_ino);
     if (p->links[at].path)
-        return p->links[at].path;
-    if (p->link_count < AGENT_LINKS_MAX) {
-        p->links[at] = (struct link){ st->st_dev, st->st_ino, strdup(p->path) };
-        p->link_count += p->links[at].path != NULL;
+        return p->link_paths.data + p->links[at].path - 1;
+    if (p->link_count < AGENT_LINKS_MAX && text_add(&p->link_paths, p->path, p->path_len)) {
+        p->links[at] = (struct link){ st->st_dev, st->st_ino, path + 1 };
+        p->link_count++;
     }
     return NULL;
 }
@@ -223,28 +245,6 @@ static bool pack_symlink(struct packer *p, int dir, const char *name)
     return known ? member(p, '1', &st, known, 0) : member(p, '2', &st, target, 0);
 }
 
-static bool names_add(struct names *names, unsigned char type, const char *name)
-{
-    size_t need = strlen(name) + 2;
-
-    if (names->cap - names->len < need) {
-        size_t cap = names->cap ? names->cap * 2 : 4096;
-        char *grown;
-
-        while (cap - names->len < need)
-            cap *= 2;
-        grown = realloc(names->text, cap);
-        if (!grown)
-            return false;
-        names->text = grown;
-        names->cap = cap;
-    }
-    names->text[names->len] = (char)type;
-    memcpy(names->text + names->len + 1, name, need - 1);
-    names->len += need;
-    return true;
-}
-
 static unsigned char type_of(int dir, const struct dirent *e)
 {
     struct stat st;
@@ -256,7 +256,18 @@ static unsigned char type_of(int dir, const struct dirent *e)
     return (unsigned char)IFTODT(st.st_mode);
 }
 
-static bool names_read(struct packer *p, int fd, struct names *out)
+/* A type byte, then the name. */
+static bool name_add(struct text *names, unsigned char type, const char *name)
+{
+    const char first[1] = { (char)type };
+
+    if (!text_add(names, first, 1))
+        return false;
+    names->len--; /* the name goes where the NUL was */
+    return text_add(names, name, strlen(name));
+}
+
+static bool names_read(struct packer *p, int fd, struct text *out)
 {
     int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = copy < 0 ? NULL : fdopendir(copy);
@@ -270,7 +281,7 @@ static bool names_read(struct packer *p, int fd, struct names *out)
     }
     while (ok && (errno = 0, e = readdir(d))) {
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            ok = names_add(out, type_of(fd, e), e->d_name);
+            ok = name_add(out, type_of(fd, e), e->d_name);
     }
     ok = ok && errno == 0;
     closedir(d);
@@ -342,16 +353,16 @@ static bool pack_folder_itself(struct packer *p, int fd)
 
 static bool pack_folder(struct packer *p, int fd, unsigned depth)
 {
-    struct names names = { 0 };
+    struct text names = { 0 };
     bool ok;
 
     errno = 0;
     if (depth > AGENT_DEPTH_MAX)
         return broken(p, "folders are nested too deeply");
     ok = names_read(p, fd, &names);
-    for (size_t at = 0; ok && at < names.len; at += strlen(names.text + at + 1) + 2)
-        ok = pack_entry(p, fd, (unsigned char)names.text[at], names.text + at + 1, depth + 1);
-    free(names.text);
+    for (size_t at = 0; ok && at < names.len; at += strlen(names.data + at + 1) + 2)
+        ok = pack_entry(p, fd, (unsigned char)names.data[at], names.data + at + 1, depth + 1);
+    free(names.data);
     return ok && pack_folder_itself(p, fd);
 }
 
@@ -370,9 +381,8 @@ void agent_pack(int root, const struct agent_ignore *ignore, uint64_t max_bytes,
         agent_archive_fail(out, SBX_AGENT_REASON_IO, "out of memory", NULL, 0);
     else if (pack_folder(&p, root, 0) && !agent_tar_end(p.tar))
         unwanted(&p);
-    for (size_t i = 0; i < p.link_slots; i++)
-        free(p.links[i].path);
     free(p.links);
+    free(p.link_paths.data);
     free(p.buffer);
     free(p.path);
     free(p.xattr_names);

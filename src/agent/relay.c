@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,7 +25,6 @@ enum {
 
 /* One direction: bytes at..len wait to be written. */
 struct flow {
-    unsigned char *data;
     size_t at, len;
     bool ended; /* the reading side is at its end */
     bool shut;  /* and the writing side was told */
@@ -36,6 +36,9 @@ struct relay {
     struct flow flow[2]; /* flow[i] reads from fds[i] and writes to the other */
     uint32_t watched[2];
 };
+
+/* One for each flow; what nobody uses takes no memory. */
+static _Alignas(4096) unsigned char buffers[SBX_AGENT_RELAYS_MAX][2][RELAY_BUFFER];
 
 static struct relays {
     struct agent *agent;
@@ -80,10 +83,9 @@ static void watch_listener(bool on)
 
 static void finish(struct relay *r)
 {
-    for (int i = 0; i < 2; i++) {
-        close(r->fds[i]);
-        free(r->flow[i].data);
-    }
+    close(r->fds[0]);
+    close(r->fds[1]);
+    (void)madvise(buffers[r - relays.all], sizeof(buffers[0]), MADV_DONTNEED);
     *r = (struct relay){ 0 };
     relays.count--;
     if (relays.full)
@@ -94,19 +96,20 @@ static void finish(struct relay *r)
 static bool move(struct relay *r, int from)
 {
     struct flow *f = &r->flow[from];
+    unsigned char *data = buffers[r - relays.all][from];
     int to = 1 - from;
     ssize_t n;
 
     if (f->at == f->len && !f->ended) {
         f->at = f->len = 0;
-        n = recv(r->fds[from], f->data, RELAY_BUFFER, 0);
+        n = recv(r->fds[from], data, RELAY_BUFFER, 0);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return false;
         f->ended = n == 0;
         f->len = n > 0 ? (size_t)n : 0;
     }
     if (f->at < f->len) {
-        n = send(r->fds[to], f->data + f->at, f->len - f->at, MSG_NOSIGNAL);
+        n = send(r->fds[to], data + f->at, f->len - f->at, MSG_NOSIGNAL);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return false;
         f->at += n > 0 ? (size_t)n : 0;
@@ -168,19 +171,13 @@ static bool begin(struct relay *r, int inside)
 {
     int outside = agent_dial(relays.agent, SBX_AGENT_RELAY_KIND, 0, SOCK_NONBLOCK), on = 1;
 
-    if (outside < 0)
-        return false;
-    *r = (struct relay){ .used = true, .fds = { inside, outside } };
-    r->flow[0].data = malloc(RELAY_BUFFER);
-    r->flow[1].data = malloc(RELAY_BUFFER);
-    if (!r->flow[0].data || !r->flow[1].data || !say_relay(outside)) {
-        free(r->flow[0].data);
-        free(r->flow[1].data);
-        close(outside);
-        *r = (struct relay){ 0 };
+    if (outside < 0 || !say_relay(outside)) {
+        if (outside >= 0)
+            close(outside);
         return false;
     }
     setsockopt(inside, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    *r = (struct relay){ .used = true, .fds = { inside, outside } };
     return true;
 }
 
