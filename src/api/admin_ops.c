@@ -12,7 +12,7 @@
 
 /* The operator's calls about what goes on: status, why, audit, migrate, doctor, states. */
 
-enum { MIGRATE_BUDGET_MS = 10 * 60 * 1000, DOT_MAX = 64 * 1024, HISTORY_AUDIT_MAX = 50 };
+enum { MIGRATE_BUDGET_MS = 10 * 60 * 1000, DOT_MAX = 64 * 1024 };
 
 static const char *text(const struct api_call *c, const char *name)
 {
@@ -131,79 +131,6 @@ enum sbx_code api_admin_status(struct api_call *c, struct sbx_err *err)
         (json_int_t)counts.oldest_due_ms, "instances", (json_int_t)counts.instances, "warm",
         "starting", (json_int_t)counts.warm_starting, "ready", (json_int_t)counts.warm_ready,
         "server", server_json(c), "regions", list);
-    response_ok(c->res, 200, body);
-    return SBX_OK;
-}
-
-/* --- why --------------------------------------------------------------- */
-
-static json_t *event_json(const struct store_event *e)
-{
-    json_t *j = json_object();
-
-    json_put_time(j, "at", e->at_ms);
-    json_put_int(j, "generation", e->generation);
-    json_put_str(j, "from", sandbox_status_name(e->from));
-    json_put_str(j, "to", sandbox_status_name(e->to));
-    json_put_str(j, "cause", e->cause);
-    json_put_str(j, "actor", e->actor);
-    json_put_str(j, "requestId", e->request_id);
-    json_put_str(j, "reason", e->reason);
-    return j;
-}
-
-static json_t *execution_json(const struct store_execution *e)
-{
-    json_t *j = json_object();
-
-    json_put_str(j, "executionId", e->execution_id);
-    json_put_str(j, "instance", e->instance);
-    json_put_str(j, "actor", e->actor);
-    json_put_str(j, "requestId", e->request_id);
-    json_put_time(j, "startedAt", e->started_at_ms);
-    json_put_time(j, "deadlineAt", e->deadline_at_ms);
-    return j;
-}
-
-static void put_internals(json_t *j, const struct store_sandbox *row)
-{
-    json_put_time(j, "statusSince", row->status_since_ms);
-    json_put_time(j, "deadlineAt", row->deadline_at_ms);
-    json_put_time(j, "nextActionAt", row->next_action_at_ms);
-    json_put_int(j, "attempts", row->attempt);
-    json_put_str(j, "lastError", row->last_error);
-    json_put_str(j, "leaseOwner", row->lease_owner);
-    json_put_time(j, "leaseUntil", row->lease_until_ms);
-    json_put_bool(j, "holdsCompute", row->holds_compute);
-    json_put_time(j, "now", row->now_ms);
-}
-
-enum sbx_code api_admin_why(struct api_call *c, struct sbx_err *err)
-{
-    const char *id = text(c, "sandboxId");
-    struct store_sandbox row;
-    struct store_events events;
-    struct store_executions running;
-    struct store_audits audits;
-    json_t *body, *history, *executions, *trail;
-
-    if (store_sandbox_get(c->db, NULL, id, c->a, &row, err) != SBX_OK ||
-        store_event_list(c->db, id, c->a, &events, err) != SBX_OK ||
-        store_execution_list(c->db, id, c->a, &running, err) != SBX_OK ||
-        store_audit_list(c->db, NULL, id, 0, HISTORY_AUDIT_MAX, c->a, &audits, err) != SBX_OK)
-        return err->code;
-    history = json_array();
-    for (size_t i = 0; i < events.count; i++)
-        (void)json_array_append_new(history, event_json(&events.rows[i]));
-    executions = json_array();
-    for (size_t i = 0; i < running.count; i++)
-        (void)json_array_append_new(executions, execution_json(&running.rows[i]));
-    trail = json_array();
-    for (size_t i = 0; i < audits.count; i++)
-        (void)json_array_append_new(trail, api_render_audit(&audits.rows[i]));
-    body = json_pack("{s:o, s:o, s:o, s:o}", "sandbox", api_render_sandbox(&row), "executions",
-                     executions, "history", history, "audit", trail);
-    put_internals(body, &row);
     response_ok(c->res, 200, body);
     return SBX_OK;
 }
