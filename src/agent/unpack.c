@@ -509,12 +509,17 @@ static bool remove_below(int fd, unsigned depth)
     int copy =
         depth > 2 * AGENT_DEPTH_MAX ? -1 : openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    struct stat own, its;
     struct dirent *e;
     bool ok = true;
 
     if (!d) {
         if (copy >= 0)
             close(copy);
+        return false;
+    }
+    if (fstat(fd, &own) < 0) {
+        closedir(d);
         return false;
     }
     while ((e = readdir(d))) {
@@ -524,6 +529,10 @@ static bool remove_below(int fd, unsigned depth)
             unlinkat(fd, e->d_name, 0) == 0)
             continue;
         sub = agent_open_folder(fd, e->d_name);
+        if (sub >= 0 && fstat(sub, &its) == 0 && its.st_dev != own.st_dev) {
+            close(sub); /* a volume that is mounted here is not the workspace's */
+            continue;
+        }
         ok = sub >= 0 && remove_below(sub, depth + 1) && ok;
         if (sub >= 0)
             close(sub);

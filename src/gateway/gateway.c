@@ -104,6 +104,21 @@ static void on_ready(void *arg, const char *runtime)
     (void)pthread_mutex_unlock(&g->lock);
 }
 
+static void on_connected(void *arg, const char *runtime)
+{
+    struct gateway *g = arg;
+    struct gateway_sandbox *s;
+
+    (void)pthread_mutex_lock(&g->lock);
+    s = gateway_find_runtime(g, runtime);
+    if (s != NULL && s->busy != NULL && s->busy->kind == GATEWAY_JOB_DEPLOY && s->busy->hold &&
+        !s->busy->restored) {
+        s->busy->connected = true;
+        gateway_job_wake(s->busy);
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
 static void on_failed(void *arg, const char *runtime, const char *message)
 {
     struct gateway *g = arg;
@@ -444,6 +459,7 @@ static enum sbx_code open_relay(struct gateway *g, struct sbx_err *err)
     const struct config *c = g->config;
     struct relay_config config = {
         .events = { .ready = on_ready,
+                    .connected = on_connected,
                     .failed = on_failed,
                     .ended = on_process_ended,
                     .dial_proxy = dial_proxy,
@@ -541,6 +557,12 @@ static enum sbx_code start_workers(struct gateway *g, struct sbx_err *err)
             return err->code;
         g->worker_count++;
     }
+    count = (size_t)config_int(g->config, "limits", "archive_workers");
+    for (size_t i = 0; i < count && i < GATEWAY_ARCHIVE_THREADS_MAX; i++) {
+        if (thread_start(&g->archivers[i], "gw-archive", gateway_archive_work, g, err) != SBX_OK)
+            return err->code;
+        g->archiver_count++;
+    }
     return thread_start(&g->timer, "gw-timer", timer, g, err);
 }
 
@@ -556,6 +578,7 @@ enum sbx_code gateway_start(const struct config *config, struct gateway **out, s
     g->counters = metrics_register(g->metrics, gateway_metrics, gateway_metrics_count);
     g->sandboxes_max = (size_t)config_int(config, "limits", "sandboxes");
     g->jobs = queue_new((size_t)config_int(config, "limits", "deploy_queue"));
+    g->archives = queue_new((size_t)config_int(config, "limits", "deploy_queue"));
     (void)pthread_mutex_init(&g->lock, NULL);
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -607,6 +630,9 @@ void gateway_stop(struct gateway *g, int drain_ms)
         (void)http_server_drain(g->http, drain_ms);
     }
     thread_join(&g->timer);
+    queue_close(g->archives);
+    for (size_t i = 0; i < g->archiver_count; i++)
+        thread_join(&g->archivers[i]);
     queue_close(g->jobs);
     for (size_t i = 0; i < g->worker_count; i++)
         thread_join(&g->workers[i]);
@@ -617,6 +643,7 @@ void gateway_stop(struct gateway *g, int drain_ms)
     relay_free(g->relay);
     drop_jobs(g);
     queue_free(g->jobs);
+    queue_free(g->archives);
     journal_close(g->journal);
     metrics_free(g->metrics);
     secret_free(g->secret);

@@ -20,9 +20,8 @@ static char *body_of(json_t *j)
     return text.len > 0 ? buf_take(&text) : (buf_fini(&text), mem_strdup("{}"));
 }
 
-/* Ends and takes away what the driver has of it.  The caller is busy on s. */
-static enum sbx_code release(struct gateway *g, struct gateway_sandbox *s, enum sbx_code code,
-                             const char *sentence, struct sbx_err *err)
+enum sbx_code gateway_release(struct gateway *g, struct gateway_sandbox *s, enum sbx_code code,
+                              const char *sentence, struct sbx_err *err)
 {
     relay_remove(g->relay, s->runtime, code, sentence);
     if (g->driver->ops->destroy(g->driver, s->runtime, err) != SBX_OK)
@@ -43,8 +42,8 @@ static void deploy_failed(struct gateway_job *job, struct sbx_err *err)
     struct gateway *g = job->g;
     struct gateway_sandbox *s = job->sandbox;
     struct sbx_err left = { 0 };
-    bool clean = !s->in_driver || release(g, s, SBX_E_SANDBOX_NOT_FOUND,
-                                          "the sandbox did not start", &left) == SBX_OK;
+    bool clean = !s->in_driver || gateway_release(g, s, SBX_E_SANDBOX_NOT_FOUND,
+                                                  "the sandbox did not start", &left) == SBX_OK;
 
     if (!clean)
         log_err(LOG_ERROR, "a failed deploy left something behind", &left,
@@ -145,20 +144,11 @@ static enum sbx_code admit(struct gateway *g, struct gateway_job *job, struct sb
     s->personal = job->spec.personal;
     s->oom = false;
     s->reason[0] = 0;
+    s->persistence = job->persistence;
     (void)str_copy(s->account, sizeof(s->account),
                    job->spec.account_id != NULL ? job->spec.account_id : "");
     (void)pthread_mutex_unlock(&g->lock);
     return err->code;
-}
-
-static bool is_cancelled(struct gateway_job *job)
-{
-    bool cancelled;
-
-    (void)pthread_mutex_lock(&job->g->lock);
-    cancelled = job->cancelled;
-    (void)pthread_mutex_unlock(&job->g->lock);
-    return cancelled;
 }
 
 /* From nothing to a runtime that was told to start. */
@@ -179,7 +169,7 @@ static enum sbx_code bring_up(struct gateway_job *job, struct sbx_err *err)
     if (g->driver->ops->prepare(g->driver, &job->spec, job->arena, &prepared, err) != SBX_OK)
         return err->code;
     job->prepared_ms = time_mono_ms();
-    if (is_cancelled(job))
+    if (gateway_job_cancelled(job))
         return err_set(err, SBX_E_CONFLICT, "the sandbox was deleted before it was ready");
     channel = (struct relay_sandbox){ .id = s->id,
                                       .listen_fd = prepared.listen_fd,
@@ -200,7 +190,7 @@ void gateway_deploy_run(struct gateway_job *job)
     struct gateway *g = job->g;
     struct gateway_sandbox *s = job->sandbox;
     struct sbx_err err = { 0 };
-    bool there, awaits;
+    bool there;
 
     (void)pthread_mutex_lock(&g->lock);
     there = already_there(s);
@@ -210,7 +200,7 @@ void gateway_deploy_run(struct gateway_job *job)
         return;
     }
     if (s->in_driver &&
-        release(g, s, SBX_E_SANDBOX_NOT_FOUND, "the sandbox ended", &err) != SBX_OK) {
+        gateway_release(g, s, SBX_E_SANDBOX_NOT_FOUND, "the sandbox ended", &err) != SBX_OK) {
         gateway_job_done(job, &err, NULL, false);
         return;
     }
@@ -223,15 +213,25 @@ void gateway_deploy_run(struct gateway_job *job)
         deploy_succeeded(job);
         return;
     }
-    if (bring_up(job, &err) != SBX_OK) {
+    if (gateway_volume_mount(job, &err) != SBX_OK || bring_up(job, &err) != SBX_OK) {
         deploy_failed(job, &err);
         return;
     }
+    gateway_deploy_await(job);
+}
+
+void gateway_deploy_await(struct gateway_job *job)
+{
+    struct gateway *g = job->g;
+    struct gateway_sandbox *s = job->sandbox;
+    bool word, awaits;
+
     (void)pthread_mutex_lock(&g->lock);
     job->ready_deadline_ms =
         time_mono_ms() + config_int(g->config, "agent", "ready_timeout_s") * 1000;
-    awaits =
-        job->spec.agent && !job->agent_ready && !job->agent_failed && !job->cancelled && !s->ended;
+    word = job->hold && !job->restored ? job->connected : job->agent_ready;
+    awaits = job->spec.agent && !word && !job->agent_failed && !job->cancelled && !s->ended &&
+             job->refusal.code == SBX_OK;
     job->awaiting = awaits;
     (void)pthread_mutex_unlock(&g->lock);
     if (!awaits)
@@ -251,9 +251,12 @@ static enum sbx_code verdict(struct gateway_job *job, struct sbx_err *err)
     ended = s->ended;
     if (job->cancelled)
         err_put(err, SBX_E_CONFLICT, "the sandbox was deleted before it was ready");
+    else if (job->refusal.code != SBX_OK)
+        *err = job->refusal;
     else if (job->agent_failed)
         err_put(err, SBX_E_UNKNOWN, "%s", job->agent_message);
-    else if (!ended && job->spec.agent && !job->agent_ready)
+    else if (!ended && job->spec.agent &&
+             (job->hold && !job->restored ? !job->connected : !job->agent_ready))
         err_put(err, SBX_E_TIMEOUT, "the sandbox was not ready in time");
     (void)pthread_mutex_unlock(&g->lock);
     if (err->code != SBX_OK || !ended)
@@ -269,6 +272,13 @@ void gateway_deploy_finish(struct gateway_job *job)
     struct sbx_err err = { 0 };
 
     if (verdict(job, &err) != SBX_OK) {
+        deploy_failed(job, &err);
+        return;
+    }
+    if (job->hold && !job->restored) { /* the archive first, the command after it */
+        if (queue_put_admitted(g->archives, job))
+            return;
+        err_put(&err, SBX_E_UNAVAILABLE, "the region gateway is stopping");
         deploy_failed(job, &err);
         return;
     }
@@ -303,8 +313,8 @@ void gateway_delete_run(struct gateway_job *job)
 
     if (!s->in_driver)
         (void)str_copy(s->runtime, sizeof(s->runtime), s->id);
-    if (may_be_there(g, s) &&
-        release(g, s, SBX_E_SANDBOX_NOT_FOUND, "the sandbox was terminated", &err) != SBX_OK) {
+    if (may_be_there(g, s) && gateway_release(g, s, SBX_E_SANDBOX_NOT_FOUND,
+                                              "the sandbox was terminated", &err) != SBX_OK) {
         gateway_job_done(job, &err, NULL, false); /* it may be asked again */
         return;
     }
@@ -328,7 +338,7 @@ void gateway_stop_run(struct gateway_job *job)
     if (s->phase == GATEWAY_PHASE_NONE)
         err_put(&err, SBX_E_NOT_FOUND, "the region has nothing of the sandbox");
     else if (s->in_driver)
-        (void)!release(g, s, SBX_E_SANDBOX_SUSPENDED, "the sandbox was suspended", &err);
+        (void)!gateway_release(g, s, SBX_E_SANDBOX_SUSPENDED, "the sandbox was suspended", &err);
     if (err.code != SBX_OK) {
         gateway_job_done(job, &err, NULL, false);
         return;

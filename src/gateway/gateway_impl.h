@@ -23,6 +23,7 @@
 #include "gateway/gateway.h"
 #include "gateway/journal.h"
 #include "gateway/relay.h"
+#include "gateway/volume.h"
 #include "http/server.h"
 #include "sbx/agent.h"
 #include "sbx/gateway.h"
@@ -35,6 +36,9 @@ enum {
     GATEWAY_TEXT_MAX = 200, /* bytes of a sentence that is kept */
     GATEWAY_RESULT_MAX = 16 * 1024,
     GATEWAY_ENV_MAX = 1024,
+    GATEWAY_MOUNT_MAX = 256,
+    GATEWAY_ARCHIVE_THREADS_MAX = 64,
+    GATEWAY_EXCLUDE_MAX = 256,
 };
 
 enum gateway_phase {
@@ -70,6 +74,19 @@ struct gateway_process {
     int64_t missing_since_ms; /* monotonic; the agent does not name it; not journaled */
 };
 
+/* What a sandbox keeps on a volume, and how the last archive went. */
+struct gateway_persistence {
+    bool directory, snapshot; /* the mode; neither: none */
+    char volume[64];
+    char mount_path[GATEWAY_MOUNT_MAX];
+    int64_t snapshot_max_mb;
+    bool restore;       /* of this deploy */
+    int64_t last_at_ms; /* 0: never */
+    int64_t last_bytes;
+    char last_error[GATEWAY_TEXT_MAX]; /* "": none */
+    bool restore_failed;
+};
+
 struct gateway_sandbox {
     char id[ID_SIZE];
     char runtime[ID_SIZE]; /* its id in the driver: the warm one's after a claim */
@@ -83,6 +100,7 @@ struct gateway_sandbox {
     char reason[GATEWAY_TEXT_MAX];
     unsigned char key[SBX_AGENT_KEY_LEN];
     struct gateway_process process;
+    struct gateway_persistence persistence;
     struct gateway_result *ops[GATEWAY_OPS_MAX]; /* newest first */
 
     struct gateway_job *busy;    /* the operation under way, NULL: none */
@@ -91,7 +109,12 @@ struct gateway_sandbox {
     bool ended; /* the driver said so while an operation was under way */
 };
 
-enum gateway_job_kind { GATEWAY_JOB_DEPLOY, GATEWAY_JOB_DELETE, GATEWAY_JOB_STOP };
+enum gateway_job_kind {
+    GATEWAY_JOB_DEPLOY,
+    GATEWAY_JOB_DELETE,
+    GATEWAY_JOB_STOP,
+    GATEWAY_JOB_SNAPSHOT,
+};
 
 /* One operation.  Owned by whoever holds it: the queue, its sandbox, or the thread that runs it. */
 struct gateway_job {
@@ -105,17 +128,27 @@ struct gateway_job {
     uint64_t tickets[GATEWAY_TICKETS_MAX];
     size_t ticket_count;
 
+    /* SNAPSHOT */
+    const char **exclude; /* NULL-ended, or NULL */
+    int64_t max_mb;
+    bool force;
+
     /* DEPLOY */
     struct arena *arena; /* everything of the request */
     struct driver_spec spec;
     struct secret *password;
     bool warm;
-    bool hold;
+    bool hold;                     /* the command waits for a restore */
+    bool connected;                /* the agent can be spoken to */
+    bool restored;                 /* the restore is over, however it went */
+    struct sbx_err refusal;        /* a restore that must not be served */
+    struct volume_backend backend; /* of the volume, and of SNAPSHOT */
+    struct gateway_persistence persistence;
     char warm_id[ID_SIZE]; /* claim this one; "": none */
     bool awaiting;         /* started, the agent's READY is awaited; no thread runs it */
     int64_t ready_deadline_ms;
     int64_t began_ms, prepared_ms, started_ms, ready_ms; /* of the monotonic clock */
-    bool cancelled; /* a delete wants it to end */
+    bool cancelled;                                      /* a delete wants it to end */
     bool agent_ready, agent_failed;
     char agent_message[GATEWAY_TEXT_MAX];
 };
@@ -142,6 +175,9 @@ struct gateway {
     struct queue *jobs;
     struct thread workers[GATEWAY_JOB_THREADS_MAX];
     size_t worker_count;
+    struct queue *archives; /* jobs that stream an archive */
+    struct thread archivers[GATEWAY_ARCHIVE_THREADS_MAX];
+    size_t archiver_count;
     struct thread timer;
     pthread_cond_t timer_wake;
     bool stopping;
@@ -196,6 +232,27 @@ void gateway_deploy_run(struct gateway_job *job);
 void gateway_deploy_finish(struct gateway_job *job);
 void gateway_delete_run(struct gateway_job *job);
 void gateway_stop_run(struct gateway_job *job);
+bool gateway_job_cancelled(struct gateway_job *job);
+/* Ends and takes away what the driver has of it; the caller is busy on s. */
+MUST_USE enum sbx_code gateway_release(struct gateway *g, struct gateway_sandbox *s,
+                                       enum sbx_code code, const char *sentence,
+                                       struct sbx_err *err);
+/* A started deploy waits for its agent's next word. */
+void gateway_deploy_await(struct gateway_job *job);
+
+/* --- gateway_snapshot.c --- */
+
+void gateway_archive_work(void *gateway); /* the archive threads' main */
+json_t *gateway_persistence_json(const struct gateway_persistence *p); /* NULL: none */
+void gateway_persistence_parse(const json_t *j, struct gateway_persistence *p);
+/* The journal's form of the same. */
+json_t *gateway_persistence_record(const struct gateway_persistence *p);
+
+/* --- gateway_volumes.c --- */
+
+route_fn gateway_route_volume_make, gateway_route_volume_purge;
+/* Fills spec.mount of a deploy in directory mode. */
+MUST_USE enum sbx_code gateway_volume_mount(struct gateway_job *job, struct sbx_err *err);
 
 /* --- gateway_answer.c --- */
 
@@ -219,6 +276,9 @@ struct gateway_execute {
 };
 MUST_USE enum sbx_code gateway_parse_execute(const json_t *body, size_t cap_max, struct arena *a,
                                              struct gateway_execute *out, struct sbx_err *err);
+/* {exclude, maxMb, force, backend} of a snapshot. */
+MUST_USE enum sbx_code gateway_parse_snapshot(struct gateway_job *job, const json_t *body,
+                                              struct sbx_err *err);
 /* {operationId, generation} */
 MUST_USE enum sbx_code gateway_parse_operation(const json_t *body, char op[ID_SIZE],
                                                int64_t *generation, struct sbx_err *err);

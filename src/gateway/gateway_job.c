@@ -13,6 +13,7 @@ static const char *const KIND_NAMES[] = {
     [GATEWAY_JOB_DEPLOY] = "deploy",
     [GATEWAY_JOB_DELETE] = "delete",
     [GATEWAY_JOB_STOP] = "stop",
+    [GATEWAY_JOB_SNAPSHOT] = "snapshot",
 };
 
 struct gateway_job *gateway_job_new(struct gateway *g, enum gateway_job_kind kind, const char *id,
@@ -34,6 +35,7 @@ void gateway_job_free(struct gateway_job *job)
     if (job == NULL)
         return;
     secret_free(job->password);
+    volume_backend_fini(&job->backend);
     arena_free(job->arena);
     free(job);
 }
@@ -87,11 +89,21 @@ static enum sbx_code enqueue(struct gateway *g, struct gateway_sandbox *s, struc
         at = &(*at)->next;
     *at = job;
     s->waiting_count++;
-    if (job->kind == GATEWAY_JOB_DELETE && s->busy->kind == GATEWAY_JOB_DEPLOY) {
+    if (job->kind == GATEWAY_JOB_DELETE && s->busy->kind != GATEWAY_JOB_DELETE) {
         s->busy->cancelled = true;
         gateway_job_wake(s->busy);
     }
     return SBX_OK;
+}
+
+bool gateway_job_cancelled(struct gateway_job *job)
+{
+    bool cancelled;
+
+    (void)pthread_mutex_lock(&job->g->lock);
+    cancelled = job->cancelled;
+    (void)pthread_mutex_unlock(&job->g->lock);
+    return cancelled;
 }
 
 void gateway_job_wake(struct gateway_job *job)
@@ -216,6 +228,12 @@ static void run_job(struct gateway_job *job)
         break;
     case GATEWAY_JOB_STOP:
         gateway_stop_run(job);
+        break;
+    case GATEWAY_JOB_SNAPSHOT:
+        if (!queue_put_admitted(g->archives, job)) {
+            err_put(&err, SBX_E_UNAVAILABLE, "the region gateway is stopping");
+            gateway_job_done(job, &err, NULL, false);
+        }
         break;
     }
 }

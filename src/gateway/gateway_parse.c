@@ -162,6 +162,45 @@ static enum sbx_code parse_network(struct gateway_job *job, const json_t *body, 
     return SBX_OK;
 }
 
+static enum sbx_code parse_persistence(struct gateway_job *job, const json_t *body,
+                                       struct sbx_err *err)
+{
+    const json_t *j = json_object_get(body, "persistence");
+    struct gateway_persistence *p = &job->persistence;
+    const char *mode = json_get_str(j, "mode", "");
+    const char *mount = json_get_str(j, "mountPath", "/workspace/persist");
+    char key[VOLUME_KEY_MAX];
+
+    if (j == NULL)
+        return SBX_OK;
+    p->directory = strcmp(mode, "DIRECTORY") == 0 || strcmp(mode, "BOTH") == 0;
+    p->snapshot = strcmp(mode, "SNAPSHOT") == 0 || strcmp(mode, "BOTH") == 0;
+    if (!p->directory && !p->snapshot)
+        return err_field(err, "persistence",
+                         "persistence.mode must be DIRECTORY, SNAPSHOT or BOTH");
+    if (mount[0] != '/' || strlen(mount) >= sizeof(p->mount_path))
+        return err_field(err, "persistence", "persistence.mountPath must be absolute");
+    if (number(j, "snapshotMaxMb", 1, INT64_MAX >> 20, 2048, &p->snapshot_max_mb, err) != SBX_OK ||
+        volume_key(job->spec.account_id, json_get_str(j, "volumeName", NULL), NULL, key, err) !=
+            SBX_OK)
+        return err->code;
+    (void)str_copy(p->volume, sizeof(p->volume), json_get_str(j, "volumeName", ""));
+    (void)str_copy(p->mount_path, sizeof(p->mount_path), mount);
+    p->restore = json_get_bool(j, "restore", false);
+    job->hold = p->snapshot && p->restore;
+    return volume_backend_parse(json_object_get(j, "backend"), job->arena, &job->backend, err);
+}
+
+enum sbx_code gateway_parse_snapshot(struct gateway_job *job, const json_t *body,
+                                     struct sbx_err *err)
+{
+    if (strings(body, "exclude", GATEWAY_EXCLUDE_MAX, job->arena, &job->exclude, err) != SBX_OK ||
+        number(body, "maxMb", 1, INT64_MAX >> 20, REQUIRED, &job->max_mb, err) != SBX_OK)
+        return err->code;
+    job->force = json_get_bool(body, "force", false);
+    return volume_backend_parse(json_object_get(body, "backend"), job->arena, &job->backend, err);
+}
+
 static enum sbx_code parse_resources(struct gateway_job *job, const json_t *body,
                                      struct sbx_err *err)
 {
@@ -188,7 +227,7 @@ enum sbx_code gateway_parse_deploy(struct gateway_job *job, const json_t *body, 
         environment(body, job->arena, &env, err) != SBX_OK ||
         id_text(body, "warmId", false, job->warm_id, err) != SBX_OK ||
         parse_registry(job, body, err) != SBX_OK || parse_network(job, body, err) != SBX_OK ||
-        parse_resources(job, body, err) != SBX_OK)
+        parse_resources(job, body, err) != SBX_OK || parse_persistence(job, body, err) != SBX_OK)
         return err->code;
     if (s->working_dir != NULL && s->working_dir[0] != '/')
         return err_field(err, "workingDir", "workingDir must be absolute");

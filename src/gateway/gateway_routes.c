@@ -83,6 +83,10 @@ static enum sbx_code submit(struct request *req, enum gateway_job_kind kind, con
         gateway_job_free(job);
         return err->code;
     }
+    if (kind == GATEWAY_JOB_SNAPSHOT && gateway_parse_snapshot(job, body, err) != SBX_OK) {
+        gateway_job_free(job);
+        return err->code;
+    }
     job->warm = strcmp(request_route(req)->name, "warm") == 0;
     gateway_job_submit(g, job, request_defer(req, timeout_s * 1000, NULL));
     return SBX_OK;
@@ -107,6 +111,13 @@ static enum sbx_code route_stop(struct request *req, struct response *res, struc
     (void)res;
     return submit(req, GATEWAY_JOB_STOP, request_param(req, "id"), SBX_GATEWAY_DELETE_TIMEOUT_S,
                   err);
+}
+
+static enum sbx_code route_snapshot(struct request *req, struct response *res, struct sbx_err *err)
+{
+    (void)res;
+    return submit(req, GATEWAY_JOB_SNAPSHOT, request_param(req, "id"),
+                  SBX_GATEWAY_SNAPSHOT_TIMEOUT_S, err);
 }
 
 static enum sbx_code route_warm(struct request *req, struct response *res, struct sbx_err *err)
@@ -268,6 +279,12 @@ static const struct route ROUTES[] = {
       BODY_MAX, ROUTE_WORKER | ROUTE_QUIET, gateway_route_process, NULL, NULL, NULL },
     { HTTP_POST, "/v1/sandboxes/{id}/stop", "stop", GATEWAY_AUTH_REGION, HTTP_BODY_JSON, BODY_MAX,
       ROUTE_WORKER, route_stop, NULL, NULL, NULL },
+    { HTTP_POST, "/v1/sandboxes/{id}/snapshot", "snapshot", GATEWAY_AUTH_REGION, HTTP_BODY_JSON,
+      BODY_MAX, ROUTE_WORKER, route_snapshot, NULL, NULL, NULL },
+    { HTTP_PUT, "/v1/volumes/{name}", "volume_make", GATEWAY_AUTH_REGION, HTTP_BODY_JSON, BODY_MAX,
+      ROUTE_WORKER, gateway_route_volume_make, NULL, NULL, NULL },
+    { HTTP_DELETE, "/v1/volumes/{name}", "volume_purge", GATEWAY_AUTH_REGION, HTTP_BODY_JSON,
+      BODY_MAX, ROUTE_WORKER, gateway_route_volume_purge, NULL, NULL, NULL },
     { HTTP_POST, "/v1/warm", "warm", GATEWAY_AUTH_REGION, HTTP_BODY_JSON, BODY_MAX, ROUTE_WORKER,
       route_warm, NULL, NULL, NULL },
     { HTTP_POST, "/v1/images", "image_import", GATEWAY_AUTH_REGION, HTTP_BODY_STREAM,

@@ -209,6 +209,7 @@ char *gateway_record_text(const struct gateway_sandbox *s)
         json_put_str(j, "key", key);
         secret_wipe(key, sizeof(key));
     }
+    json_put_new(j, "persistence", gateway_persistence_record(&s->persistence));
     json_put_str(j, "account", s->account[0] != 0 ? s->account : NULL);
     json_put_true(j, "agent", s->agent);
     json_put_true(j, "warm", s->warm);
@@ -268,6 +269,7 @@ struct gateway_sandbox *gateway_record_parse(const char *id, const char *text)
     s->oom = json_get_bool(j, "oom", false);
     (void)str_copy(s->account, sizeof(s->account), json_get_str(j, "account", ""));
     (void)str_copy(s->reason, sizeof(s->reason), json_get_str(j, "reason", ""));
+    gateway_persistence_parse(json_object_get(j, "persistence"), &s->persistence);
     runtime = json_get_str(j, "runtime", "");
     key = json_get_str(j, "key", "");
     if (id_valid(runtime) && hash_unhex(key, s->key, sizeof(s->key))) {
@@ -350,6 +352,7 @@ json_t *gateway_sandbox_json(struct gateway *g, const char *id)
         json_put_str(j, "reason", s->reason[0] != 0 ? s->reason : NULL);
         json_put_true(j, "oomKilled", s->oom);
         json_put_true(j, "warm", s->warm);
+        json_put_new(j, "persistence", gateway_persistence_json(&s->persistence));
     }
     (void)pthread_mutex_unlock(&g->lock);
     if (j != NULL)

@@ -75,6 +75,8 @@ static const struct config_option OPTIONS[] = {
     { "limits", "http_workers", CONFIG_INT, "8", 1, 256, false,
       "Threads that read requests and write answers" },
     { "limits", "deploy_workers", CONFIG_INT, "16", 1, 256, false, "Deploys and deletes at once" },
+    { "limits", "archive_workers", CONFIG_INT, "4", 1, 64, false,
+      "Snapshots and restores at once" },
     { "limits", "deploy_queue", CONFIG_INT, "4096", 1, 1000000, false,
       "Deploys and deletes waiting; more answer 503" },
     { "limits", "sandboxes", CONFIG_INT, "10000", 1, 1000000, false,

@@ -150,6 +150,9 @@ static void tell(struct relay *r, struct relay_told *told)
         struct relay_told *next = told->next;
 
         switch (told->what) {
+        case RELAY_TOLD_CONNECTED:
+            r->config.events.connected(r->config.events.arg, told->id);
+            break;
         case RELAY_TOLD_READY:
             r->config.events.ready(r->config.events.arg, told->id);
             break;
@@ -542,6 +545,23 @@ bool relay_kill(struct relay *r, const char *id, const char *execution_id)
     (void)pthread_mutex_unlock(&r->lock);
     relay_finish(finished);
     return known;
+}
+
+bool relay_send(struct relay *r, const char *id, uint8_t type)
+{
+    SCOPED_BUF struct buf frame = BUF_INIT(64);
+    struct relay_exec *finished = NULL;
+    struct relay_box *box;
+    bool sent;
+
+    (void)relay_put_frame(&frame, type, 0, NULL);
+    (void)pthread_mutex_lock(&r->lock);
+    box = id_map_get(&r->boxes, id);
+    sent =
+        box != NULL && box->control != NULL && relay_conn_send(r, box->control, &frame, &finished);
+    (void)pthread_mutex_unlock(&r->lock);
+    relay_finish(finished);
+    return sent;
 }
 
 /* ---- calls that wait ---- */

@@ -25,6 +25,8 @@ struct relay;
 struct relay_events {
     /* The agent said READY (again after a redial). */
     void (*ready)(void *arg, const char *id);
+    /* The agent has its settings: calls to it are possible, executions not yet. */
+    void (*connected)(void *arg, const char *id);
     /* The command could not be started or ended at once; message is for a person. */
     void (*failed)(void *arg, const char *id, const char *message);
     /* An execution ended whose gateway or connection of its start is gone; may wait for the disk.
@@ -127,6 +129,8 @@ struct relay_call {
     uint64_t bytes, members;      /* out, of DONE */
 };
 MUST_USE enum sbx_code relay_call(struct relay *r, struct relay_call *call, struct sbx_err *err);
+/* One frame without payload that nothing answers (START).  False: the agent is not connected. */
+bool relay_send(struct relay *r, const char *id, uint8_t type);
 /* A BULK connection, blocking, the caller's: it sends its job on stream 0 and reads the answer. */
 MUST_USE enum sbx_code relay_bulk(struct relay *r, const char *id, int timeout_ms, int *out,
                                   struct sbx_err *err);

@@ -221,7 +221,8 @@ static void become_control(struct relay *r, struct relay_conn *c, bool first,
         box->list_stream = ++box->next_stream;
         (void)relay_put_frame(&frame, SBX_AGENT_LIST, box->list_stream, NULL);
     }
-    (void)relay_conn_send(r, c, &frame, finished);
+    if (relay_conn_send(r, c, &frame, finished))
+        relay_tell(r, box, RELAY_TOLD_CONNECTED, "", NULL);
 }
 
 /* The job's thread takes the connection as it is. */

@@ -101,7 +101,13 @@ struct relay_box {
     size_t foreign_count;
 };
 
-enum relay_event { RELAY_TOLD_READY, RELAY_TOLD_FAILED, RELAY_TOLD_ENDED, RELAY_TOLD_TUNNEL };
+enum relay_event {
+    RELAY_TOLD_CONNECTED,
+    RELAY_TOLD_READY,
+    RELAY_TOLD_FAILED,
+    RELAY_TOLD_ENDED,
+    RELAY_TOLD_TUNNEL
+};
 
 /* Events to tell once the lock is free. */
 struct relay_told {

@@ -1,0 +1,94 @@
+#include <string.h>
+
+#include "base/scoped.h"
+#include "base/str.h"
+#include "gateway/gateway_impl.h"
+
+/* Volumes: made, purged, mounted.  Making and purging are idempotent by nature, so nothing of
+ * them is journaled. */
+
+static enum sbx_code read_call(struct request *req, struct volume_backend *backend,
+                               char key[VOLUME_KEY_MAX], struct sbx_err *err)
+{
+    json_t *body;
+
+    if (request_json(req, &body, err) != SBX_OK ||
+        volume_key(json_get_str(body, "accountId", NULL), request_param(req, "name"), NULL, key,
+                   err) != SBX_OK)
+        return err->code;
+    return volume_backend_parse(json_object_get(body, "backend"), request_arena(req), backend, err);
+}
+
+/* Is the volume in the hands of a sandbox that runs? */
+static bool in_use(struct gateway *g, const char *key)
+{
+    bool used = false;
+
+    (void)pthread_mutex_lock(&g->lock);
+    ID_MAP_EACH(&g->by_runtime, slot)
+    {
+        const struct gateway_sandbox *s = slot->value;
+        char its[VOLUME_KEY_MAX];
+        struct sbx_err ignored = { 0 };
+
+        if (s->persistence.volume[0] != 0 &&
+            volume_key(s->account, s->persistence.volume, NULL, its, &ignored) == SBX_OK)
+            used = used || strcmp(its, key) == 0;
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+    return used;
+}
+
+enum sbx_code gateway_route_volume_make(struct request *req, struct response *res,
+                                        struct sbx_err *err)
+{
+    SCOPED(volume_backend_fini) struct volume_backend backend = { 0 };
+    char key[VOLUME_KEY_MAX];
+    const char **names;
+    const char *path;
+
+    if (read_call(req, &backend, key, err) != SBX_OK)
+        return err->code;
+    if (backend.kind == VOLUME_DIR)
+        (void)!volume_directory(&backend, key, request_arena(req), &path, err);
+    else /* a bucket has no folders: that it answers is what can be checked */
+        (void)!volume_list(&backend, key, request_arena(req), &names, err);
+    if (err->code != SBX_OK)
+        return err->code;
+    response_json(res, 200, NULL, json_pack("{s:s}", "volumeName", request_param(req, "name")));
+    return SBX_OK;
+}
+
+enum sbx_code gateway_route_volume_purge(struct request *req, struct response *res,
+                                         struct sbx_err *err)
+{
+    SCOPED(volume_backend_fini) struct volume_backend backend = { 0 };
+    char key[VOLUME_KEY_MAX];
+
+    if (read_call(req, &backend, key, err) != SBX_OK)
+        return err->code;
+    if (in_use(request_owner(req), key))
+        return err_set(err, SBX_E_VOLUME_IN_USE, "a sandbox uses the volume");
+    if (volume_purge(&backend, key, err) != SBX_OK)
+        return err->code;
+    response_json(res, 200, NULL,
+                  json_pack("{s:s, s:b}", "volumeName", request_param(req, "name"), "gone", 1));
+    return SBX_OK;
+}
+
+enum sbx_code gateway_volume_mount(struct gateway_job *job, struct sbx_err *err)
+{
+    const struct gateway_persistence *p = &job->persistence;
+    char key[VOLUME_KEY_MAX];
+
+    if (!p->directory)
+        return SBX_OK;
+    if (volume_key(job->spec.account_id, p->volume, NULL, key, err) != SBX_OK)
+        return err->code;
+    if (job->backend.kind != VOLUME_DIR)
+        return err_set(err, SBX_E_UNAVAILABLE,
+                       "directory mode on an s3 backend is not available in this region");
+    job->spec.mount.target = p->mount_path;
+    job->spec.mount.uncached = true;
+    return volume_directory(&job->backend, key, job->arena, &job->spec.mount.source, err);
+}

@@ -1,0 +1,87 @@
+#ifndef GATEWAY_VOLUME_H
+#define GATEWAY_VOLUME_H
+
+/* Object storage of volumes: a folder of this host (`dir`) or an S3 bucket (`s3`).
+ * Layout, below the backend's path or prefix (contract 5):
+ *
+ *	<account>/<volume>/data/...                              the live directory
+ *	<account>/<volume>/snapshots/<sandbox>/<generation>.tar.zst   archives
+ *	<account>/<volume>/snapshots/<sandbox>/latest            which one counts
+ *
+ * Objects are whole or not there.  Calls block; any thread.  Credentials live as long as
+ * the backend struct.  SBX_E_UNAVAILABLE: the storage does not answer or has no room, worth
+ * another try; SBX_E_NOT_FOUND: no such object; SBX_E_FORBIDDEN: the credentials are refused. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/secret.h"
+#include "sbx/error.h"
+
+enum {
+    VOLUME_KEY_MAX = 512,
+    VOLUME_PART_SIZE = 8 * 1024 * 1024, /* of a multipart upload, in memory once for each upload */
+    VOLUME_SMALL_MAX = 16 * 1024,       /* a small object */
+    VOLUME_TRIES = 3,
+    VOLUME_STALL_MS = 30000, /* no byte either way */
+};
+
+enum volume_kind { VOLUME_NONE = 0, VOLUME_DIR, VOLUME_S3 };
+
+struct volume_backend {
+    enum volume_kind kind;
+    const char *path;                                /* dir */
+    const char *endpoint, *bucket, *prefix, *region; /* s3; prefix without slashes at its ends */
+    const char *access_key;
+    struct secret *secret_key; /* owned */
+};
+
+/* BACKEND of sbx/gateway.h; strings go into the arena. */
+MUST_USE enum sbx_code volume_backend_parse(const json_t *j, struct arena *a,
+                                            struct volume_backend *out, struct sbx_err *err);
+void volume_backend_fini(struct volume_backend *b);
+
+/* <account>/<volume>[/<rest>]; both names are checked (ids, volume names): SBX_E_INVALID. */
+MUST_USE enum sbx_code volume_key(const char *account, const char *volume, const char *rest,
+                                  char out[VOLUME_KEY_MAX], struct sbx_err *err);
+
+/* A streamed write.  finish makes the object appear at once; finish and abort free. */
+struct volume_writer;
+MUST_USE enum sbx_code volume_writer_open(const struct volume_backend *b, const char *key,
+                                          struct volume_writer **out, struct sbx_err *err);
+MUST_USE enum sbx_code volume_writer_add(struct volume_writer *w, const void *data, size_t len,
+                                         struct sbx_err *err);
+MUST_USE enum sbx_code volume_writer_finish(struct volume_writer *w, struct sbx_err *err);
+void volume_writer_abort(struct volume_writer *w); /* nothing of it stays; NULL is allowed */
+
+/* A streamed read; fn's error ends it and is the result. */
+typedef enum sbx_code volume_read_fn(void *arg, const void *data, size_t len, struct sbx_err *err);
+MUST_USE enum sbx_code volume_read(const struct volume_backend *b, const char *key,
+                                   volume_read_fn *fn, void *arg, struct sbx_err *err);
+
+MUST_USE enum sbx_code volume_put(const struct volume_backend *b, const char *key, const void *data,
+                                  size_t len, struct sbx_err *err);
+MUST_USE enum sbx_code volume_get(const struct volume_backend *b, const char *key, struct buf *out,
+                                  struct sbx_err *err);
+/* An object that is not there is fine. */
+MUST_USE enum sbx_code volume_delete(const struct volume_backend *b, const char *key,
+                                     struct sbx_err *err);
+/* Names below a folder-like prefix (no slash at its end), without the prefix, in the arena,
+ * NULL-ended; nothing there: empty. At most VOLUME_LIST_MAX. */
+enum { VOLUME_LIST_MAX = 10000 };
+MUST_USE enum sbx_code volume_list(const struct volume_backend *b, const char *prefix,
+                                   struct arena *a, const char ***out, struct sbx_err *err);
+/* Everything of a volume. */
+MUST_USE enum sbx_code volume_purge(const struct volume_backend *b, const char *prefix,
+                                    struct sbx_err *err);
+
+/* The live directory of a `dir` volume, made when missing; in the arena.  SBX_E_INVALID: another
+ * kind. */
+MUST_USE enum sbx_code volume_directory(const struct volume_backend *b, const char *prefix,
+                                        struct arena *a, const char **out, struct sbx_err *err);
+
+#endif
