@@ -53,6 +53,13 @@ static void on_ended(void *arg, const char *id, const char *execution_id, int ex
     (void)signal;
 }
 
+static void on_connected(void *arg, const char *id)
+{
+    struct rig *r = arg;
+
+    assert_string_equal(id, r->id);
+}
+
 static void on_failed(void *arg, const char *id, const char *message)
 {
     struct rig *r = arg;
@@ -99,6 +106,7 @@ static int setup(void **state)
     struct rig *r = calloc(1, sizeof(*r));
     struct driver_workload w = { .argv = none, .env = none, .cwd = "/workspace" };
     struct relay_config config = { .events = { .ready = on_ready,
+                                               .connected = on_connected,
                                                .failed = on_failed,
                                                .ended = on_ended,
                                                .dial_proxy = no_proxy,
