@@ -7,5 +7,3 @@ add_custom_command(OUTPUT ${generated}
 	DEPENDS ${migrations} ${PROJECT_SOURCE_DIR}/src/store/embed.cmake
 	VERBATIM)
 target_sources(store PRIVATE ${generated})
-# The one guarded UPDATE of all moves is longer than C promises (4095 bytes); our compilers have no limit.
-target_compile_options(store PRIVATE -Wno-overlength-strings)
