@@ -4,6 +4,7 @@
 
 #include "base/scoped.h"
 #include "base/str.h"
+#include "gateway/checkin.h"
 #include "gateway/gateway_impl.h"
 
 enum {
@@ -153,9 +154,10 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Ids of what the region has, after `after`, in order, at most limit + 1. */
+/* Ids of what the region has for the control plane (or of our own probes), after `after`, in order,
+ * at most limit + 1. */
 static const char **page_of(struct gateway *g, struct arena *a, const char *after, size_t limit,
-                            size_t *count)
+                            bool probes, size_t *count)
 {
     const char **ids;
     size_t n = 0;
@@ -166,7 +168,8 @@ static const char **page_of(struct gateway *g, struct arena *a, const char *afte
     {
         const struct gateway_sandbox *s = slot->value;
 
-        if (s->phase != GATEWAY_PHASE_NONE && strcmp(s->id, after) > 0)
+        if (s->phase != GATEWAY_PHASE_NONE && strcmp(s->id, after) > 0 &&
+            (strcmp(s->account, GATEWAY_CHECKIN_ACCOUNT) == 0) == probes)
             ids[n++] = s->id; /* stays valid: nothing is freed while we hold the lock */
     }
     qsort(ids, n, sizeof(*ids), by_text);
@@ -193,7 +196,8 @@ static enum sbx_code route_list(struct request *req, struct response *res, struc
         return err_field(err, "limit", "limit must be a whole number, 1 or more");
     if (limit > SBX_GATEWAY_LIST_MAX)
         limit = SBX_GATEWAY_LIST_MAX;
-    ids = page_of(g, request_arena(req), after != NULL ? after : "", (size_t)limit, &count);
+    ids = page_of(g, request_arena(req), after != NULL ? after : "", (size_t)limit,
+                  request_query_get(req, "probes", NULL) != NULL, &count);
     answer = json_object();
     list = json_array();
     for (size_t i = 0; i < count && i < (size_t)limit; i++) {

@@ -71,6 +71,27 @@ static const struct config_option OPTIONS[] = {
     { "egress", "proxy_ports", CONFIG_LIST, "80,443", 0, 0, false,
       "Ports that the domain proxy connects to" },
 
+    /* The host as a sandbox worker (live.agent_sandbox.register) */
+    { "openvibe", "url", CONFIG_STR, "", 0, 0, false,
+      "Who receives the check-ins, base URL; empty: none are made" },
+    { "openvibe", "token_url", CONFIG_STR, "", 0, 0, false,
+      "Where the service token comes from (OAuth client credentials)" },
+    { "openvibe", "client_id", CONFIG_STR, "", 0, 0, false, "Our service client" },
+    { "openvibe", "client_secret_file", CONFIG_SECRET_FILE, "", 0, 0, false, "Its secret" },
+    { "openvibe", "streams", CONFIG_LIST, "", 0, 0, false,
+      "Streams we work for, each with its owner: stream=usr_<ULID>" },
+    { "openvibe", "worker_id", CONFIG_STR, "", 0, 0, false, "Our name; empty: the host's" },
+    { "openvibe", "image", CONFIG_STR, "", 0, 0, false,
+      "Image of the dedicated template, repository@sha256:digest; the probe is one of its "
+      "sandboxes" },
+    { "openvibe", "domains", CONFIG_LIST, "", 0, 0, false,
+      "The template's domain allow-list: its only way out is the proxy" },
+    { "openvibe", "interval_s", CONFIG_INT, "20", 1, 60, false, "Between two check-ins, seconds" },
+    { "openvibe", "probe_interval_s", CONFIG_INT, "300", 1, 86400, false,
+      "Between two measurements, seconds" },
+    { "openvibe", "ca_file", CONFIG_STR, "", 0, 0, false,
+      "Trust anchors for both URLs instead of the system's" },
+
     /* Bounds */
     { "limits", "http_workers", CONFIG_INT, "8", 1, 256, false,
       "Threads that read requests and write answers" },

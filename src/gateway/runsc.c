@@ -1,4 +1,5 @@
 #include "gateway/runsc.h"
+#include "gateway/checkin.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -221,7 +222,9 @@ static enum sbx_code open_parts(struct runsc *r, struct sbx_err *err)
     (void)str_copy(tag, sizeof(tag), hex);
     if (make_folders(r, err) != SBX_OK || keep_guest(r, r->agent, "agent", err) != SBX_OK ||
         keep_guest(r, arena_printf(r->arena, "%s/sandbox-statx.so", r->guest_dir), "statx.so",
-                   err) != SBX_OK)
+                   err) != SBX_OK ||
+        keep_guest(r, arena_printf(r->arena, "%s/sandbox-probe", r->guest_dir), "probe", err) !=
+            SBX_OK)
         return err->code;
     if (runsc_cgroups_open("/sys/fs/cgroup", config_str(r->config, "runsc", "cgroup_parent"), tag,
                            &r->cgroups, err) != SBX_OK ||
@@ -283,12 +286,12 @@ static enum sbx_code listen_agent(struct runsc *r, const char *id, int *out, str
 
 /* A hard link: no copy for each sandbox, and an agent that is replaced on the host stays what it
  * was for those that run. */
-static enum sbx_code link_guest(struct runsc *r, const char *id, const char *name,
-                                struct sbx_err *err)
+static enum sbx_code link_guest(struct runsc *r, const char *id, const char *folder,
+                                const char *name, struct sbx_err *err)
 {
     char from[RUNSC_PATH_SIZE], to[RUNSC_PATH_SIZE], last[32];
 
-    (void)snprintf(last, sizeof(last), "a/%s", name);
+    (void)snprintf(last, sizeof(last), "%s/%s", folder, name);
     (void)snprintf(from, sizeof(from), "%s/t/%s", r->dir, name);
     runsc_path(r, id, last, to);
     if (link(from, to) < 0 && errno != EEXIST)
@@ -303,9 +306,26 @@ static enum sbx_code make_agent_folder(struct runsc *r, const char *id, struct s
     runsc_path(r, id, "a", path);
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
         return err_sys(err, SBX_E_UNAVAILABLE, "make the agent's folder");
-    if (link_guest(r, id, "agent", err) != SBX_OK)
+    if (link_guest(r, id, "a", "agent", err) != SBX_OK)
         return err->code;
-    return r->features.statx_fault ? link_guest(r, id, "statx.so", err) : SBX_OK;
+    return r->features.statx_fault ? link_guest(r, id, "a", "statx.so", err) : SBX_OK;
+}
+
+/* The check-in's own sandboxes measure themselves from inside; the agent's folder is hidden there.
+ */
+static bool is_probe(const struct driver_spec *spec)
+{
+    return spec->account_id != NULL && strcmp(spec->account_id, GATEWAY_CHECKIN_ACCOUNT) == 0;
+}
+
+static enum sbx_code make_probe_folder(struct runsc *r, const char *id, struct sbx_err *err)
+{
+    char path[RUNSC_PATH_SIZE];
+
+    runsc_path(r, id, "p", path);
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+        return err_sys(err, SBX_E_UNAVAILABLE, "make the probe's folder");
+    return link_guest(r, id, "p", "probe", err);
 }
 
 /* Small files that a sandbox sees under /etc. */
@@ -372,7 +392,7 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
                               .agent = spec->agent ? SBX_AGENT_BINARY : NULL,
                               .workload = workload };
     char agent[RUNSC_PATH_SIZE], workspace[RUNSC_PATH_SIZE], hosts[RUNSC_PATH_SIZE],
-        hostname[RUNSC_PATH_SIZE], preload[RUNSC_PATH_SIZE];
+        hostname[RUNSC_PATH_SIZE], preload[RUNSC_PATH_SIZE], probe[RUNSC_PATH_SIZE];
 
     runsc_path(r, spec->id, "m", root);
     runsc_path(r, spec->id, "a", agent);
@@ -383,6 +403,9 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
     runsc_bundle_bind(&b, workspace, "/workspace", false);
     if (spec->agent || r->features.statx_fault)
         runsc_bundle_bind(&b, agent, SBX_AGENT_DIR, true);
+    runsc_path(r, spec->id, "p", probe);
+    if (is_probe(spec))
+        runsc_bundle_bind(&b, probe, GATEWAY_CHECKIN_DIR, true);
     if (r->features.statx_fault)
         runsc_bundle_bind(&b, preload, "/etc/ld.so.preload", true);
     runsc_bundle_bind(&b, hosts, "/etc/hosts", true);
@@ -448,7 +471,8 @@ static enum sbx_code runsc_prepare(struct driver *d, const struct driver_spec *s
         return err_sys(err, SBX_E_UNAVAILABLE, "make a sandbox's folder");
     if (acquire_image(r, spec, a, &image, err) != SBX_OK ||
         make_network(r, spec, &lease, err) != SBX_OK || make_disk(r, spec, &image, err) != SBX_OK ||
-        make_etc(r, spec->id, err) != SBX_OK || make_agent_folder(r, spec->id, err) != SBX_OK)
+        make_etc(r, spec->id, err) != SBX_OK || make_agent_folder(r, spec->id, err) != SBX_OK ||
+        (is_probe(spec) && make_probe_folder(r, spec->id, err) != SBX_OK))
         return err->code;
     defaults = (struct runsc_image_defaults){ .argv = image.argv,
                                               .env = image.env,

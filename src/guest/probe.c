@@ -1,5 +1,6 @@
 /* Runs as the only process of a probe sandbox and writes what it finds to /out/result:
- * "statx=0" or "statx=<errno>", then "end".  Static: its root holds nothing else. */
+ * "statx=0" or "statx=<errno>", then "end".  Static: its root holds nothing else.  With arguments
+ * it measures the sandbox it was executed in (isolation.h). */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,13 +9,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int main(void)
+#include "isolation.h"
+
+int main(int argc, char **argv)
 {
     struct statx st;
     char text[64];
-    int fd = open("/out/result", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int rc;
+    int fd, rc;
 
+    if (argc > 1)
+        return isolation_main(argc - 1, argv + 1);
+    fd = open("/out/result", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return 1;
     errno = 0;

@@ -25,7 +25,7 @@ target_link_libraries(sandbox-agent PRIVATE flags ${ARCHIVE_STATIC} ${ZSTD_STATI
 target_link_options(sandbox-agent PRIVATE -static)
 
 # What the region host puts into a sandbox beside the agent: the probe, and the cure of an old runsc.
-add_executable(sandbox-probe ${PROJECT_SOURCE_DIR}/src/guest/probe.c)
+add_executable(sandbox-probe ${PROJECT_SOURCE_DIR}/src/guest/probe.c ${PROJECT_SOURCE_DIR}/src/guest/isolation.c)
 target_link_libraries(sandbox-probe PRIVATE flags)
 target_link_options(sandbox-probe PRIVATE -static)
 add_library(sandbox-statx SHARED ${PROJECT_SOURCE_DIR}/src/guest/statx.c)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/notify.h"
+#include "gateway/checkin.h"
 #include "gateway/egress.h"
 #include "gateway/gateway.h"
 #include "gateway/options.h"
@@ -78,6 +79,7 @@ static void raise_descriptors(void)
 static int run(const struct config *config)
 {
     struct gateway *g = NULL;
+    struct gateway_checkin *checkin = NULL;
     struct sbx_err err = { 0 };
     sigset_t set;
     int sig = 0;
@@ -93,6 +95,11 @@ static int run(const struct config *config)
         log_err(LOG_ERROR, "cannot start", &err);
         return 1;
     }
+    if (gateway_checkin_start(config, &checkin, &err) != SBX_OK) {
+        log_err(LOG_ERROR, "cannot start", &err);
+        gateway_stop(g, DRAIN_MS);
+        return 1;
+    }
     log_info("started", LOG_I("pid", getpid()), LOG_I("port", gateway_port(g)));
     process_notify("READY=1");
     do {
@@ -101,6 +108,7 @@ static int run(const struct config *config)
     } while (sig == SIGHUP); /* nothing is reloaded yet that a restart would lose */
     process_notify("STOPPING=1");
     log_info("stopping", LOG_I("signal", sig));
+    gateway_checkin_stop(checkin);
     gateway_stop(g, DRAIN_MS);
     log_info("stopped");
     return 0;
