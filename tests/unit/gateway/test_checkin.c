@@ -5,15 +5,16 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "gateway/checkin.h"
 
 /* What a probe wrote becomes a report: a finding, or a line that is not there, is not isolated. */
 
-#define GOOD                                                                                       \
-    "interfaces=\nhost=\ndirect=\nmetadata=\nproxy=1\ncredentials=\nprofile=\nworkspace=empty\n"   \
-    "marker=0\nleft=1\nend\n"
+static const char GOOD[] =
+    "interfaces=\nhost=\ndirect=\nmetadata=\nproxy=1\ncredentials=\nprofile=\nworkspace=empty\n"
+    "marker=0\nleft=1\nend\n";
 
 /* GOOD with one text replaced by another. */
 static struct gateway_checkin_report read_with(const char *from, const char *to, bool *whole)
