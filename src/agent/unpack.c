@@ -263,8 +263,9 @@ static bool all_zero(const unsigned char *p, size_t n)
     return n && p[0] == 0 && memcmp(p, p + 1, n - 1) == 0;
 }
 
-/* Writes what is not zero: holes of a sparse file come back as holes. */
-static bool write_block(int fd, const unsigned char *p, size_t len, uint64_t at)
+/* Writes what is not zero: holes of a sparse file come back as holes.  *end: behind the last byte
+ * that was written. */
+static bool write_block(int fd, const unsigned char *p, size_t len, uint64_t at, uint64_t *end)
 {
     while (len) {
         size_t n = len < HOLE ? len : HOLE;
@@ -286,6 +287,7 @@ static bool write_block(int fd, const unsigned char *p, size_t len, uint64_t at)
         p += written;
         at += (uint64_t)written;
         len -= (size_t)written;
+        *end = at;
     }
     return true;
 }
@@ -295,17 +297,18 @@ static bool write_content(struct unpacker *u, int fd, uint64_t size, const char 
     const void *block;
     size_t len;
     la_int64_t at;
+    uint64_t end = 0;
     int r;
 
     while ((r = archive_read_data_block(u->archive, &block, &len, &at)) == ARCHIVE_OK) {
         if (at < 0 || (uint64_t)at > size || len > size - (uint64_t)at)
             return corrupt(u, "a file is longer than it says", path);
-        if (!write_block(fd, block, len, (uint64_t)at))
+        if (!write_block(fd, block, len, (uint64_t)at, &end))
             return broken(u, "a file could not be written", path);
     }
     if (r != ARCHIVE_EOF)
         return corrupt(u, "the archive is damaged", path);
-    if (ftruncate(fd, (off_t)size) < 0)
+    if (end < size && ftruncate(fd, (off_t)size) < 0)
         return broken(u, "a file could not be written", path);
     return true;
 }
