@@ -46,7 +46,7 @@ static enum sbx_code judge_service(struct api *api, struct request *req, const c
 {
     const struct region_worker_issuer issuer = { api->worker_keys, api->cfg.worker_issuer };
     struct region_worker_token *who = arena_zalloc(request_arena(req), sizeof(*who));
-    const char *stream = request_param(req, "id"), *subject;
+    const char *stream = request_param(req, "id"), *subject = NULL;
 
     if (region_worker_token_judge(&issuer, token, time_unix_ms() / 1000, request_arena(req), who,
                                   err) != SBX_OK ||
