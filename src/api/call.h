@@ -67,6 +67,7 @@ struct api_call {
     const char *object_kind, *object_id;     /* for the audit row; set by the handler */
     int exit_code;                           /* execute; else -1 */
     int64_t duration_ms;                     /* execute; else -1 */
+    bool db_asked;
     bool ran;      /* the handler was reached: the audit has a row of it */
     bool deferred; /* the handler will settle audit and answer later */
 };

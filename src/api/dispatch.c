@@ -25,6 +25,14 @@ enum sbx_code api_db_end(struct api *api, const struct store_conn *db, enum sbx_
     return code;
 }
 
+/* Whether the call has asked the database decides whether its failure speaks for the next ones:
+ * one that was only turned away must not prolong the outage. */
+static enum sbx_code call_db_begin(struct api_call *c, struct sbx_err *err)
+{
+    c->db_asked = api_db_begin(c->api, c->req, err) == SBX_OK;
+    return err->code;
+}
+
 static void decref(void *j)
 {
     json_decref(j);
@@ -123,7 +131,7 @@ static enum sbx_code check_principal(struct api_call *c, struct sbx_err *err)
 {
     struct store_principal *p = arena_zalloc(c->a, sizeof(*p));
 
-    if (api_db_begin(c->api, c->req, err) != SBX_OK ||
+    if (call_db_begin(c, err) != SBX_OK ||
         store_principal_get(c->db, c->caller->principal_id, c->a, p, err) != SBX_OK)
         return err->code;
     c->account_id = p->installation.account_id;
@@ -151,7 +159,7 @@ static enum sbx_code run(struct api_call *c, struct sbx_err *err)
     c->account_id = json_get_str(c->args, "accountId", "");
     if (auth == API_AUTH_NONE)
         return c->spec->handler(c, err);
-    if (api_db_begin(c->api, c->req, err) != SBX_OK)
+    if (call_db_begin(c, err) != SBX_OK)
         return err->code;
     if ((auth == API_AUTH_PERSON || auth == API_AUTH_OWNER) && check_access(c, err) != SBX_OK)
         return err->code;
@@ -180,7 +188,8 @@ enum sbx_code api_dispatch(struct request *req, struct response *res, struct sbx
     c->duration_ms = -1;
     code = run(c, err);
     if (!c->deferred && c->caller != NULL) {
-        code = api_db_end(c->api, c->db, code);
+        if (c->db_asked)
+            code = api_db_end(c->api, c->db, code);
         api_call_audit(c, code);
     }
     return code;
