@@ -33,7 +33,8 @@
  *             | {kind: "s3", endpoint, bucket, prefix, accessKey, secretKey, region}
  *     200 SANDBOX
  * SANDBOX = { sandboxId, generation, phase: "starting"|"running"|"stopped"|"failed", agent: bool,
- *             reason?: "<sentence>", oomKilled?: bool, warm?: bool, executions: ["<id>", ..],
+ *             reason?: "<sentence>", oomKilled?: bool, warm?: bool (a pool
+ *             member), claimed?: bool (it was one, see warmId), executions: ["<id>", ..],
  *             persistence?: {mountPath, lastSnapshotAt, lastSnapshotBytes, lastSnapshotError,
  *                            restoreFailed: bool},
  *             deniedEgress?: n }

@@ -117,6 +117,7 @@ static bool claim(struct gateway_job *job)
         memcpy(s->key, w->key, sizeof(s->key));
         secret_wipe(w->key, sizeof(w->key));
         s->agent = w->agent;
+        s->claimed = true;
         its = gateway_record_text(w);
         mine = gateway_record_text(s);
         claimed = its != NULL && mine != NULL;
@@ -141,6 +142,7 @@ static enum sbx_code admit(struct gateway *g, struct gateway_job *job, struct sb
     s->deleted = false;
     s->agent = job->spec.agent;
     s->warm = s->phase == GATEWAY_PHASE_NONE ? job->warm : s->warm;
+    s->claimed = false;
     s->personal = job->spec.personal;
     s->oom = false;
     s->reason[0] = 0;

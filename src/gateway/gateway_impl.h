@@ -95,7 +95,7 @@ struct gateway_sandbox {
     enum gateway_phase phase;
     int64_t changed_ms; /* wall clock of the last change, for the tombstone's age */
     bool deleted;       /* a tombstone: its generation never comes back */
-    bool agent, warm, personal, oom;
+    bool agent, warm, claimed, personal, oom;
     bool in_driver; /* the driver may have something of it; it stands in by_runtime */
     char reason[GATEWAY_TEXT_MAX];
     unsigned char key[SBX_AGENT_KEY_LEN];

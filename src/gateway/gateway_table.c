@@ -213,6 +213,7 @@ char *gateway_record_text(const struct gateway_sandbox *s)
     json_put_str(j, "account", s->account[0] != 0 ? s->account : NULL);
     json_put_true(j, "agent", s->agent);
     json_put_true(j, "warm", s->warm);
+    json_put_true(j, "claimed", s->claimed);
     json_put_true(j, "personal", s->personal);
     json_put_true(j, "oom", s->oom);
     json_put_str(j, "reason", s->reason[0] != 0 ? s->reason : NULL);
@@ -265,6 +266,7 @@ struct gateway_sandbox *gateway_record_parse(const char *id, const char *text)
     s->deleted = json_get_bool(j, "deleted", false);
     s->agent = json_get_bool(j, "agent", false);
     s->warm = json_get_bool(j, "warm", false);
+    s->claimed = json_get_bool(j, "claimed", false);
     s->personal = json_get_bool(j, "personal", false);
     s->oom = json_get_bool(j, "oom", false);
     (void)str_copy(s->account, sizeof(s->account), json_get_str(j, "account", ""));
@@ -352,6 +354,7 @@ json_t *gateway_sandbox_json(struct gateway *g, const char *id)
         json_put_str(j, "reason", s->reason[0] != 0 ? s->reason : NULL);
         json_put_true(j, "oomKilled", s->oom);
         json_put_true(j, "warm", s->warm);
+        json_put_true(j, "claimed", s->claimed);
         json_put_new(j, "persistence", gateway_persistence_json(&s->persistence));
     }
     (void)pthread_mutex_unlock(&g->lock);

@@ -118,6 +118,7 @@ static void copy_seen(const struct region_sandbox *from, struct reconcile_seen *
     to->generation = from->generation;
     to->phase = from->phase;
     to->warm = from->warm;
+    to->claimed = from->claimed;
     to->has_persistence = from->has_persistence;
     to->restore_failed = from->restore_failed;
     to->last_snapshot_at_ms = from->last_snapshot_at_ms;

@@ -122,7 +122,7 @@ static void settle_row(struct reconcile_core *c, struct reconcile_op *op,
     op->settled = true;
     in = reconcile_intent_new(c, op->id, op->region, &op->row, &step, op, RECONCILE_OP_ENDS);
     in->deployed = op->kind == RECONCILE_DEPLOY && answer->code == SBX_OK;
-    in->move.set_warm = in->deployed && answer->count && answer->seen[0].warm;
+    in->move.set_warm = in->deployed && answer->count && answer->seen[0].claimed;
     note_persistence(in, answer);
     if (step.event == SANDBOX_EV_NOT_SAVED) {
         in->move.status_reason =

@@ -57,7 +57,7 @@ struct reconcile_seen {
     char id[ID_SIZE];
     int64_t generation;
     enum region_phase phase;
-    bool warm;
+    bool warm, claimed;
     bool has_persistence;
     bool restore_failed;
     char mount_path[256];

@@ -54,6 +54,7 @@ static bool sandbox_read(const json_t *j, const char *id, struct arena *a,
     out->agent = json_get_bool(j, "agent", false);
     out->oom_killed = json_get_bool(j, "oomKilled", false);
     out->warm = json_get_bool(j, "warm", false);
+    out->claimed = json_get_bool(j, "claimed", false);
     out->reason = json_get_str(j, "reason", "");
     out->denied_egress = json_get_int(j, "deniedEgress", 0);
     if (executions) {

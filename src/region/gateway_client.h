@@ -76,7 +76,8 @@ struct region_sandbox {
     enum region_phase phase;
     bool agent;
     bool oom_killed;
-    bool warm;
+    bool warm;    /* a member of a pool */
+    bool claimed; /* it was one: this sandbox came from the pool */
     const char *reason;
     const char *const *executions; /* NULL-ended */
     size_t execution_count;

@@ -219,7 +219,7 @@ class Postgres(Daemon):
             self.run(f"{PG_BIN}/initdb", "--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8",
                      "--locale=C.UTF-8", "-D", self.data)
         self.spawn([f"{PG_BIN}/postgres", "-D", self.data, "-k", self.socket_dir, "-c", "listen_addresses=",
-                    "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
+                    "-c", "fsync=off", "-c", f"synchronous_commit={self.stack.commits}", "-c", "full_page_writes=off",
                     "-c", "max_connections=200", "-c", "unix_socket_permissions=0777"], user="postgres")
         wait_for("PostgreSQL accepts connections", self.ready, 20)
         if fresh:
@@ -641,11 +641,13 @@ def _id(box):
 
 class Stack:
     """planes, regions: how many.  driver: "runsc" or "fake".  sandboxd, region: {"section.key": value}
-    added to the configuration of each control plane and each region gateway."""
+    added to the configuration of each control plane and each region gateway.  durable: what PostgreSQL has
+    acknowledged outlives its being killed (the machine's crash is not tried)."""
 
     live = []
 
-    def __init__(self, planes=1, regions=1, driver="runsc", sandboxd=None, region=None):
+    def __init__(self, planes=1, regions=1, driver="runsc", sandboxd=None, region=None, durable=False):
+        self.commits = "on" if durable else "off"
         if os.geteuid() != 0:
             raise Missing("the system tests need root (users, namespaces, cgroups)")
         # Short: the path of a unix socket has 107 bytes.
