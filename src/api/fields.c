@@ -191,9 +191,9 @@ SCHEMA(API_SANDBOX_ANSWER, "SandboxAnswer", sandbox_answer);
 static const struct api_field sandboxes_answer[] = {
     OK_ROW,
     F_STR("accountId", REQ, 0, 0, "The account asked for."),
-    F_INT("page", REQ, 0, 0, "The page this is."),
+    F_INT("page", OPT, 0, 0, "The page this is; left out on a cursor."),
     F_INT("limit", REQ, 0, 0, "Sandboxes per page as served."),
-    F_INT("totalCount", REQ, 0, 0, "Sandboxes that match, on all pages."),
+    F_INT("totalCount", OPT, 0, 0, "Sandboxes that match, on all pages; left out on a cursor."),
     F_OBJS("sandboxes", REQ, 0, 0, &API_SANDBOX, "Newest first."),
     F_STR("nextCursor", OPT, 0, 0, "Pass it as cursor for what follows; absent at the end."),
 };

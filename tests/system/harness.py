@@ -54,11 +54,14 @@ import threading
 import time
 import unittest
 
+import openapi_check
+
 SOURCE = os.environ.get("SANDBOXD_SOURCE") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("SANDBOXD_BUILD") or os.path.join(SOURCE, "build")
 PG_BIN = "/usr/lib/postgresql/15/bin"
 PUBLIC = "/api/public/v1"
 FINAL = ("TERMINATED",)
+CONTRACT = openapi_check.load(SOURCE)  # every public answer is held to docs/openapi.json
 SKIP = 77
 
 
@@ -442,7 +445,10 @@ class Client:
         try:
             connection.request(method, path, body=body, headers=sent)
             response = connection.getresponse()
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            if CONTRACT and not self.unix:
+                CONTRACT.check(method, path, body if isinstance(body, bytes) else None, answer.status, answer.body)
+            return answer
         finally:
             connection.close()
 
