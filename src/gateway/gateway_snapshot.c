@@ -494,7 +494,7 @@ static enum sbx_code piece(void *arg, const void *data, size_t len, struct sbx_e
 
 static enum sbx_code unpack_answer(struct bulk *b, struct sbx_err *err)
 {
-    struct sbx_agent_header h;
+    struct sbx_agent_header h = { 0 };
     struct bulk_done done;
 
     if (read_frame(b, &h, err) != SBX_OK)

@@ -122,7 +122,7 @@ enum sbx_code volume_writer_open(const struct volume_backend *b, const char *key
                                  struct volume_writer **out, struct sbx_err *err)
 {
     const struct volume_ops *ops = ops_of(b);
-    void *impl;
+    void *impl = NULL;
 
     if (ops->writer_open(b, key, &impl, err) != SBX_OK)
         return err->code;

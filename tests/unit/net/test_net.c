@@ -196,7 +196,7 @@ static struct outcome ask(struct fixture *f, struct arena *a, struct net_spec sp
     struct outcome o = { 0 };
 
     if (spec.url == NULL)
-        spec.url = arena_printf(a, "%s%s", f->base, path);
+        spec.url = arena_printf(a, "%s%s", f->base, path != NULL ? path : "");
     if (net_request(f->net, &spec, a, &o.answer, &o.err) != SBX_OK)
         assert_int_not_equal(o.err.code, SBX_OK);
     return o;
