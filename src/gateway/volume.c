@@ -162,7 +162,7 @@ enum sbx_code volume_read(const struct volume_backend *b, const char *key, volum
 enum sbx_code volume_put(const struct volume_backend *b, const char *key, const void *data,
                          size_t len, struct sbx_err *err)
 {
-    struct volume_writer *w;
+    struct volume_writer *w = NULL;
 
     if (volume_writer_open(b, key, &w, err) != SBX_OK)
         return err->code;
