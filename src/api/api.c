@@ -147,7 +147,6 @@ void api_notice(struct api *api, const struct store_notice *notice)
         }
         break;
     case STORE_NOTICE_WAKE:
-    case STORE_NOTICE_CANCEL:
         break;
     }
 }

@@ -218,6 +218,9 @@ static enum sbx_code migrate(struct daemon *d, struct sbx_err *err)
                        schema.have, schema.want);
     if (code == SBX_OK && !schema.idempotency_index)
         log_error("the index that makes creates idempotent is missing: creates are refused");
+    if (code == SBX_E_UNAVAILABLE)
+        log_err(LOG_WARN, "the database is not ready", err,
+                LOG_S("reason", store_conn_trouble(db)));
     store_conn_free(db);
     return code;
 }

@@ -299,7 +299,6 @@ static void on_notice(void *arg, const struct store_notice *notice)
         r->regions_ms = 0;
         break;
     case STORE_NOTICE_REVOKED:
-    case STORE_NOTICE_CANCEL:
         break;
     }
     if (r->cfg.on_notice)

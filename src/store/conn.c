@@ -14,6 +14,7 @@
 enum {
     RETRY_AFTER_MS = 200, /* after a failed connect, calls fail at once for so long */
     NAME_SIZE = 33,
+    TROUBLE_SIZE = 512,
     CLIENT_GRACE_MS = 100, /* the server's own time-out speaks first */
 };
 
@@ -28,7 +29,9 @@ struct store_conn {
     int64_t patience_ms;  /* of the next statement, 0: statement_timeout_ms */
     bool prepared;        /* the statement table is prepared on pg */
     bool in_tx;
-    bool broken;   /* inside a transaction: the connection was lost */
+    bool broken;                /* inside a transaction: the connection was lost */
+    bool late;                  /* it was given up because no answer came in time */
+    char trouble[TROUBLE_SIZE]; /* of the last connect that failed */
     bool conflict; /* the last failure was one between transactions: a repeat may cure it */
 };
 
@@ -83,6 +86,11 @@ void store_conn_free(struct store_conn *db)
     secret_wipe(db->url, strlen(db->url));
     free(db->url);
     free(db);
+}
+
+const char *store_conn_trouble(const struct store_conn *db)
+{
+    return db->trouble;
 }
 
 void store_conn_budget(struct store_conn *db, int64_t ms)
@@ -177,7 +185,7 @@ enum sbx_code store_raise(const PGresult *res, const char *what, struct sbx_err 
     const char *constraint = res ? PQresultErrorField(res, PG_DIAG_CONSTRAINT_NAME) : NULL;
 
     if (!state)
-        return err_set(err, SBX_E_UNAVAILABLE, "%s: the connection to the database was lost", what);
+        return err_set(err, SBX_E_UNAVAILABLE, "the connection to the database was lost");
     for (size_t i = 0; i < COUNT_OF(SQLSTATES); i++) {
         if (strncmp(state, SQLSTATES[i].state, strlen(SQLSTATES[i].state)) == 0)
             return err_set(err, SQLSTATES[i].code, "%s", SQLSTATES[i].says);
@@ -240,13 +248,10 @@ static bool next_result(PGconn *pg, int64_t until, PGresult **out)
 
 static enum sbx_code lost(struct store_conn *db, const char *what, struct sbx_err *err)
 {
-    bool late = db->pg && PQstatus(db->pg) == CONNECTION_OK;
-
+    db->late = db->pg && PQstatus(db->pg) == CONNECTION_OK;
     conn_drop(db);
-    return store_say(err, SBX_E_UNAVAILABLE,
-                     late ? "%s: no answer from the database in time; outcome not known"
-                          : "%s: the connection to the database was lost; outcome not known",
-                     what);
+    return store_say(err, SBX_E_UNAVAILABLE, "the database %s; what %s did is not known",
+                     db->late ? "did not answer in time" : "closed the connection", what);
 }
 
 /* Reads all results of what was sent; keeps the last one. */
@@ -335,6 +340,9 @@ enum sbx_code store_conn_connect(struct store_conn *db, struct sbx_err *err)
         until = db->budget_until;
     db->pg = store_connect_start(db->url, db->name);
     if (!finish_connect(db->pg, until)) {
+        const char *why = db->pg ? PQerrorMessage(db->pg) : "";
+
+        (void)str_copy(db->trouble, sizeof(db->trouble), why[0] ? why : "no answer in time");
         conn_drop(db);
         db->retry_at = time_mono_ms() + RETRY_AFTER_MS;
         return err_set(err, SBX_E_UNAVAILABLE, "the database is not reachable");
@@ -459,7 +467,8 @@ static bool again(struct store_conn *db, const struct store_stmt *stmt, enum sbx
     if (code == SBX_E_CONFLICT)
         return db->conflict;
     /* The connection was found dead: once more on a new one, when that does no harm. */
-    return code == SBX_E_UNAVAILABLE && !db->pg && sent && stmt->repeatable && tries == 1;
+    return code == SBX_E_UNAVAILABLE && !db->pg && !db->late && sent && stmt->repeatable &&
+           tries == 1;
 }
 
 enum sbx_code store_run(struct store_conn *db, const struct store_stmt *stmt,

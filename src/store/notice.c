@@ -18,8 +18,8 @@ enum {
     WAKE_RETRY_MS = 200,
 };
 
-static const char LISTEN_SQL[] = "LISTEN sandboxd_wake; LISTEN sandboxd_revoked; "
-                                 "LISTEN sandboxd_config; LISTEN sandboxd_cancel";
+static const char LISTEN_SQL[] =
+    "LISTEN sandboxd_wake; LISTEN sandboxd_revoked; LISTEN sandboxd_config";
 
 static const struct {
     const char *channel;
@@ -28,7 +28,6 @@ static const struct {
     { "sandboxd_wake", STORE_NOTICE_WAKE },
     { "sandboxd_revoked", STORE_NOTICE_REVOKED },
     { "sandboxd_config", STORE_NOTICE_CONFIG },
-    { "sandboxd_cancel", STORE_NOTICE_CANCEL },
 };
 
 /* --- listener ------------------------------------------------------------- */

@@ -196,7 +196,7 @@ struct store_move {
 };
 
 /* SBX_E_CHANGING: the row is not (any more) what the move says; nothing was changed.
- * SBX_E_UNAVAILABLE "outcome not known": read again. out may be NULL. */
+ * SBX_E_UNAVAILABLE: whether it happened is not known, read again. out may be NULL. */
 MUST_USE enum sbx_code store_sandbox_move(struct store_conn *db, const struct store_move *move,
                                           struct arena *a, struct store_sandbox *out,
                                           struct sbx_err *err);

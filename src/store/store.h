@@ -54,6 +54,9 @@ struct store_conn;
  * 32 characters) is seen in pg_stat_activity. The texts of cfg are copied. */
 struct store_conn *store_conn_new(const struct store_config *cfg, const char *name);
 void store_conn_free(struct store_conn *db); /* NULL is allowed */
+/* What libpq said of the last connect that failed, "" when none did: it may name host, database and
+ * user, so it is for the log and not for a client. Valid until the next call with db. */
+const char *store_conn_trouble(const struct store_conn *db);
 /* Everything until the next call of this must end within ms from now (0: no common bound, each
  * statement has its own). A handler sets it first, so that an answer comes in time (case 44). */
 void store_conn_budget(struct store_conn *db, int64_t ms);
@@ -76,7 +79,7 @@ void store_pool_give(struct store_pool *pool, struct store_conn *db);
 /* Runs fn in a transaction, again from the start (at most STORE_TRIES times, with jitter) when
  * fn or the commit fails by a conflict.  fn must have no effect outside the database and its own
  * arg.  When fn fails, everything is rolled back. A connection lost at COMMIT is
- * SBX_E_UNAVAILABLE with "outcome not known". */
+ * SBX_E_UNAVAILABLE: whether it was done is not known. */
 MUST_USE enum sbx_code store_tx(struct store_conn *db,
                                 enum sbx_code (*fn)(struct store_conn *db, void *arg,
                                                     struct sbx_err *err),
@@ -119,7 +122,6 @@ enum store_notice_kind {
     STORE_NOTICE_WAKE,    /* some row is due */
     STORE_NOTICE_REVOKED, /* payload: token id, or "*" for all */
     STORE_NOTICE_CONFIG,  /* regions, issuers, settings changed; payload names the kind */
-    STORE_NOTICE_CANCEL,  /* payload: sandbox id whose state was changed under a slow step */
 };
 struct store_notice {
     enum store_notice_kind kind;

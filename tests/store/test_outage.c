@@ -297,6 +297,7 @@ static void a_stopped_server_is_unavailable_until_it_is_back(void **state)
     FAILS(SBX_E_UNAVAILABLE, store_sandbox_create(w->db, &in, w->a, &out, &err));
     assert_in_range(time_mono_ms() - start, 0, 2000);
     FAILS(SBX_E_UNAVAILABLE, store_sandbox_list(w->db, &f, w->a, &list, &err)); /* case 13 */
+    assert_string_not_equal(store_conn_trouble(w->db), "");
     start = time_mono_ms();
     for (int i = 0; i < 50; i++)
         FAILS(SBX_E_UNAVAILABLE, store_account_get(w->db, "x", w->a, &a, &err));
