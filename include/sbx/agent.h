@@ -37,9 +37,11 @@
  * EXEC is answered by REFUSED, or by STARTED, STDOUT and STDERR frames, and one EXIT,
  * which is the stream's last frame.  EXIT means that the whole tree is gone, detached
  * processes too: an execution ends with its direct child, and what that left behind
- * is killed.  When a CONTROL connection is lost its executions go on; their output is
- * dropped from then on, LIST names them, and their EXIT comes on the next connection
- * on stream 0 with EXEC_ID.  KILL on stream 0 with EXEC_ID ends one of those.
+ * is killed.  (If one hangs in a file system that does not answer, EXIT comes 3 s after
+ * the kill; it runs no more, and its place stays taken until it is gone.)  When a CONTROL
+ *connection is lost its executions go on; their output is dropped from then on, LIST names them,
+ *and their EXIT comes on the next connection on stream 0 with EXEC_ID.  KILL on stream 0 with
+ *EXEC_ID ends one of those.
  *
  * A slow gateway: past SBX_AGENT_BACKLOG_MAX unsent bytes the agent stops reading
  * output that it would have to send (commands then wait on their pipes); deadlines
@@ -110,8 +112,8 @@ enum {
     SBX_AGENT_EXECS_MAX = 128,               /* executions at once; one more: REASON_LIMIT */
     SBX_AGENT_BULK_MAX = 4,                  /* bulk jobs at once */
     SBX_AGENT_RELAYS_MAX = 128,              /* relayed connections at once; more wait in accept */
-    SBX_AGENT_PRIVATE_KIB = 8192,          /* the private tmpfs */
-    SBX_AGENT_FILE_MAX = 1024 * 1024,      /* a private file that PUT_FILE or GET_FILE moves */
+    SBX_AGENT_PRIVATE_KIB = 8192,            /* the private tmpfs */
+    SBX_AGENT_FILE_MAX = 1024 * 1024,        /* a private file that PUT_FILE or GET_FILE moves */
     SBX_AGENT_BACKLOG_MAX = 4 * 1024 * 1024, /* unsent bytes on CONTROL (see above) */
 };
 

@@ -16,6 +16,7 @@ enum {
     AGENT_WELCOME_MS = 10000, /* HELLO to WELCOME */
     AGENT_REDIAL_MIN_MS = 20, /* after a lost connection, doubled up to */
     AGENT_REDIAL_MAX_MS = 1000,
+    AGENT_KILL_GRACE_MS = 3000,    /* from a kill to EXIT, if a process hangs in the file system */
     AGENT_DRAIN_MAX = 1024 * 1024, /* what a pipe can hold at most when its writers are gone */
     AGENT_KEY_PAGE = 4096,         /* the key has a page of its own */
     AGENT_QUEUE_MAX = 4 * SBX_AGENT_BACKLOG_MAX, /* control frames pass the soft backlog */
@@ -33,9 +34,12 @@ struct agent_exec {
     uint32_t serial; /* 0: free */
     uint32_t stream; /* 0: of an earlier connection */
     bool gone;       /* its EXIT waits for a connection */
+    bool told;       /* EXIT was sent although the tree is not gone yet: GONE frees the slot */
     bool started, refused, ended, timed_out;
     uint32_t exit_code, signal;
-    uint64_t began_ms, ended_ms, deadline_ms; /* monotonic; no deadline: UINT64_MAX */
+    uint64_t began_ms, ended_ms;
+    uint64_t deadline_ms; /* UINT64_MAX: none */
+    uint64_t given_up_ms; /* after a kill: when EXIT is sent at the latest; else UINT64_MAX */
     struct agent_output out[AGENT_STREAMS];
     char id[AGENT_ID_MAX + 1];
 };

@@ -188,7 +188,8 @@ static void fill(struct agent *a, struct agent_exec *e, uint32_t stream,
 
     *e = (struct agent_exec){ .serial = next_serial(a),
                               .stream = stream,
-                              .began_ms = agent_now_ms() };
+                              .began_ms = agent_now_ms(),
+                              .given_up_ms = UINT64_MAX };
     e->deadline_ms = timeout && timeout < UINT64_MAX / 2 ? e->began_ms + timeout : UINT64_MAX;
     for (int i = 0; i < AGENT_STREAMS; i++) {
         enum sbx_agent_tag cap = i == AGENT_STDOUT ? SBX_TAG_CAP_STDOUT : SBX_TAG_CAP_STDERR;
@@ -347,17 +348,14 @@ static void send_exit(struct agent *a, struct agent_exec *e)
     agent_frame_number(q, SBX_TAG_DURATION_MS, e->ended_ms - e->began_ms);
     agent_frame_text(q, SBX_TAG_EXEC_ID, e->id);
     agent_frame_end(q);
-    release(e);
+    e->told = true;
+    e->stream = 0; /* the gateway may use the number again */
 }
 
-/* The tree is gone: what its pipes still hold, then EXIT.  A process of another execution may
- * have been given a write end, so the end of file is not waited for. */
-static void finish(struct agent *a, struct agent_exec *e)
+/* What its pipes still hold, then EXIT.  A process of another execution may have been given a write
+ * end, so the end of file is not waited for. */
+static void conclude(struct agent *a, struct agent_exec *e)
 {
-    if (e->refused) {
-        release(e);
-        return;
-    }
     for (int i = 0; i < AGENT_STREAMS; i++) {
         uint64_t limit = e->out[i].total + AGENT_DRAIN_MAX;
 
@@ -374,9 +372,25 @@ static void finish(struct agent *a, struct agent_exec *e)
         e->exit_code = 124;
         e->signal = 0;
     }
-    e->gone = true;
     if (a->control.state == AGENT_LINK_UP)
         send_exit(a, e);
+}
+
+/* The tree is gone. */
+static void finish(struct agent *a, struct agent_exec *e)
+{
+    e->gone = true;
+    if (!e->refused && !e->told)
+        conclude(a, e);
+    if (e->refused || e->told)
+        release(e);
+}
+
+static void kill_tree(struct agent *a, struct agent_exec *e)
+{
+    agent_warden_kill(&a->warden, e->serial);
+    if (e->given_up_ms == UINT64_MAX)
+        e->given_up_ms = agent_now_ms() + AGENT_KILL_GRACE_MS;
 }
 
 static void refused(struct agent *a, struct agent_exec *e, const struct agent_event *ev)
@@ -442,7 +456,7 @@ void agent_exec_kill(struct agent *a, uint32_t stream, struct agent_span id)
                          : id.len && strlen(e->id) == id.len && memcmp(e->id, id.data, id.len) == 0;
 
         if (e->serial && it)
-            agent_warden_kill(&a->warden, e->serial);
+            kill_tree(a, e);
     }
 }
 
@@ -468,9 +482,23 @@ void agent_exec_detach_all(struct agent *a)
 void agent_exec_flush_exits(struct agent *a)
 {
     for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
-        if (a->execs[i].serial && a->execs[i].gone)
+        if (a->execs[i].serial && a->execs[i].gone) {
             send_exit(a, &a->execs[i]);
+            release(&a->execs[i]);
+        }
     }
+}
+
+/* When something is due for this one: the deadline, then the end of patience. */
+static uint64_t due_of(const struct agent_exec *e)
+{
+    uint64_t due = UINT64_MAX;
+
+    if (!e->serial || e->gone || e->told)
+        return UINT64_MAX;
+    if (!e->ended && !e->timed_out)
+        due = e->deadline_ms;
+    return e->given_up_ms < due ? e->given_up_ms : due;
 }
 
 uint64_t agent_exec_due(const struct agent *a)
@@ -478,22 +506,28 @@ uint64_t agent_exec_due(const struct agent *a)
     uint64_t due = UINT64_MAX;
 
     for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
-        const struct agent_exec *e = &a->execs[i];
+        uint64_t its = due_of(&a->execs[i]);
 
-        if (e->serial && !e->timed_out && !e->ended && !e->gone && e->deadline_ms < due)
-            due = e->deadline_ms;
+        due = its < due ? its : due;
     }
     return due;
 }
 
+/* A process that hangs in the file system dies when that answers; who waits is told before. */
 void agent_exec_tick(struct agent *a, uint64_t now_ms)
 {
     for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
         struct agent_exec *e = &a->execs[i];
 
-        if (!e->serial || e->ended || e->gone || e->timed_out || now_ms < e->deadline_ms)
+        if (now_ms < due_of(e))
             continue;
+        if (now_ms >= e->given_up_ms) {
+            e->given_up_ms = UINT64_MAX;
+            if (a->control.state == AGENT_LINK_UP)
+                conclude(a, e);
+            continue;
+        }
         e->timed_out = true;
-        agent_warden_kill(&a->warden, e->serial);
+        kill_tree(a, e);
     }
 }

@@ -336,6 +336,23 @@ class Limits(unittest.TestCase):
                 self.assertEqual(r.exit["EXIT_CODE"], 124 if "TIMED_OUT" in r.exit else 2, r)
                 self.assertEqual(box.run("true").exit["EXIT_CODE"], 0)
 
+    def test_a_hanging_file_system_delays_no_answer_for_long(self):
+        with Sandbox() as box:
+            box.ready()
+            stream = box.begin("sh", "-c", "while :; do echo x > /workspace/f; cat /workspace/f; rm /workspace/f; done",
+                               TIMEOUT_MS=2500)
+            while not box.results[stream].out:
+                box.pump()
+            gofer = box.state_pids()[1]
+            os.kill(gofer, 19)
+            try:
+                r = box.finish(stream, 15)
+                self.assertEqual((r.exit["EXIT_CODE"], r.exit["TIMED_OUT"]), (124, 1))
+                self.assertLess(r.took, 8)
+            finally:
+                os.kill(gofer, 18)
+            self.assertEqual(box.run("true").exit["EXIT_CODE"], 0)
+
     def test_case_31_a_killed_agent_is_never_exit_0(self):
         with Sandbox() as box:
             box.ready()
