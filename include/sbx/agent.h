@@ -37,7 +37,7 @@
  * EXEC is answered by REFUSED, or by STARTED, STDOUT and STDERR frames, and one EXIT,
  * which is the stream's last frame.  EXIT means that the whole tree is gone, detached
  * processes too: an execution ends with its direct child, and what that left behind
- * is killed.  (If one hangs in a file system that does not answer, EXIT comes 3 s after
+ * is killed.  (If one hangs in a file system that does not answer, EXIT comes 10 s after
  * the kill; it runs no more, and its place stays taken until it is gone.)  When a CONTROL
  *connection is lost its executions go on; their output is dropped from then on, LIST names them,
  *and their EXIT comes on the next connection on stream 0 with EXEC_ID.  KILL on stream 0 with

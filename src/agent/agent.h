@@ -16,7 +16,7 @@ enum {
     AGENT_WELCOME_MS = 10000, /* HELLO to WELCOME */
     AGENT_REDIAL_MIN_MS = 20, /* after a lost connection, doubled up to */
     AGENT_REDIAL_MAX_MS = 1000,
-    AGENT_KILL_GRACE_MS = 3000,    /* from a kill to EXIT, if a process hangs in the file system */
+    AGENT_KILL_GRACE_MS = 10000,   /* from a kill to EXIT, if a process hangs in the file system */
     AGENT_DRAIN_MAX = 1024 * 1024, /* what a pipe can hold at most when its writers are gone */
     AGENT_KEY_PAGE = 4096,         /* the key has a page of its own */
     AGENT_QUEUE_MAX = 4 * SBX_AGENT_BACKLOG_MAX, /* control frames pass the soft backlog */
