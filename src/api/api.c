@@ -7,15 +7,39 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "region/jwks.h"
+#include "store/trail.h"
 
 enum { OPENAPI_MAX = 1024 * 1024, METRICS_TEXT_MAX = 4 * 1024 * 1024, WORKER_NAME_MAX = 32 };
 
-enum { M_TOKENS };
+enum { M_TOKENS, M_DATABASE, M_SANDBOXES, M_EXECUTIONS, M_DUE, M_LAG, M_WARM, M_INSTANCES };
 static const struct metrics_def METRICS[] = {
     [M_TOKENS] = { "sandboxd_token_cache_entries",
                    METRICS_GAUGE,
                    "Tokens in the cache.",
                    { NULL } },
+    [M_DATABASE] = { "sandboxd_database_up",
+                     METRICS_GAUGE,
+                     "1 when the database answered this scrape; without it the counts below are "
+                     "old.",
+                     { NULL } },
+    [M_SANDBOXES] = { "sandboxd_sandboxes",
+                      METRICS_GAUGE,
+                      "Sandboxes by status, ended ones apart; the same on every control plane.",
+                      { "status" } },
+    [M_EXECUTIONS] = { "sandboxd_executions",
+                       METRICS_GAUGE,
+                       "Executions under way, of all control planes.",
+                       { NULL } },
+    [M_DUE] = { "sandboxd_due_rows", METRICS_GAUGE, "Sandboxes whose next step is due.", { NULL } },
+    [M_LAG] = { "sandboxd_reconcile_lag_milliseconds",
+                METRICS_GAUGE,
+                "How late the oldest due step is.",
+                { NULL } },
+    [M_WARM] = { "sandboxd_warm_members",
+                 METRICS_GAUGE,
+                 "Members of all warm pools by state.",
+                 { "state" } },
+    [M_INSTANCES] = { "sandboxd_instances", METRICS_GAUGE, "Control planes that live.", { NULL } },
 };
 
 static void on_print(void *arg)
@@ -196,11 +220,38 @@ enum sbx_code api_ready(struct api_call *c, struct sbx_err *err)
     return SBX_OK;
 }
 
+/* What only the database knows. A scrape must work without it too. */
+static void count_rows(struct api *api, struct request *req)
+{
+    struct sbx_err err = { .code = SBX_OK };
+    struct store_counts n;
+    struct store_conn *db = request_worker(req);
+    bool up = api_db_begin(api, req, &err) == SBX_OK &&
+              api_db_end(api, db, store_counts_get(db, &n, &err)) == SBX_OK;
+
+    metrics_set(api->metrics, M_DATABASE, METRICS_PLAIN, up);
+    if (!up)
+        return;
+    for (int s = SANDBOX_REQUESTED; s < SANDBOX_STATUS_COUNT; s++)
+        if (n.by_status[s] >= 0)
+            metrics_set(api->metrics, M_SANDBOXES,
+                        METRICS_LABELS(sandbox_status_name((enum sandbox_status)s)),
+                        n.by_status[s]);
+    metrics_set(api->metrics, M_EXECUTIONS, METRICS_PLAIN, n.executions);
+    metrics_set(api->metrics, M_DUE, METRICS_PLAIN, n.due);
+    metrics_set(api->metrics, M_LAG, METRICS_PLAIN, n.oldest_due_ms);
+    metrics_set(api->metrics, M_WARM, METRICS_LABELS("starting"), n.warm_starting);
+    metrics_set(api->metrics, M_WARM, METRICS_LABELS("ready"), n.warm_ready);
+    metrics_set(api->metrics, M_INSTANCES, METRICS_PLAIN, n.instances);
+}
+
 enum sbx_code api_metrics(struct request *req, struct response *res, struct sbx_err *err)
 {
-    const struct api *api = request_owner(req);
+    struct api *api = request_owner(req);
     SCOPED_BUF struct buf b = BUF_INIT(METRICS_TEXT_MAX);
 
+    if (api->cfg.metrics != NULL)
+        count_rows(api, req);
     if (api->cfg.metrics == NULL || !metrics_print(api->cfg.metrics, &b))
         return err_set(err, SBX_E_INTERNAL, "the metrics do not fit");
     response_buf(res, 200, "text/plain; version=0.0.4", &b);

@@ -38,30 +38,42 @@ enum {
 static const int64_t AGAIN_MS[] = { 500, 2000, 8000, 30000 };
 static const int64_t TRAIL_KEEP_MS = INT64_C(30) * 24 * 3600 * 1000;
 
-enum { M_MOVES, M_LOST_MOVES, M_UNDONE, M_LOST, M_STRAYS, M_CLAIMS, M_ACTIONS, M_WAITERS };
+enum {
+    M_MOVES,
+    M_LOST_MOVES,
+    M_UNDONE,
+    M_LOST,
+    M_STRAYS,
+    M_CLAIMS,
+    M_ACTIONS,
+    M_WAITERS,
+    M_TRANSITIONS,
+    M_READY_MS,
+    M_ENDED_MS,
+};
 static const struct metrics_def METRICS[] = {
     [M_MOVES] = { "sandboxd_moves_total",
-                  METRICS_GAUGE,
+                  METRICS_COUNTER,
                   "Changes of status this control plane wrote since its start.",
                   { NULL } },
     [M_LOST_MOVES] = { "sandboxd_moves_lost_total",
-                       METRICS_GAUGE,
+                       METRICS_COUNTER,
                        "Moves that came too late for their row.",
                        { NULL } },
     [M_UNDONE] = { "sandboxd_late_undone_total",
-                   METRICS_GAUGE,
+                   METRICS_COUNTER,
                    "Late deploys that were torn down.",
                    { NULL } },
     [M_LOST] = { "sandboxd_sandboxes_lost_total",
-                 METRICS_GAUGE,
+                 METRICS_COUNTER,
                  "Sandboxes that had vanished from their region.",
                  { NULL } },
     [M_STRAYS] = { "sandboxd_strays_total",
-                   METRICS_GAUGE,
+                   METRICS_COUNTER,
                    "Compute in a region that no row wanted, ended.",
                    { NULL } },
     [M_CLAIMS] = { "sandboxd_claims_total",
-                   METRICS_GAUGE,
+                   METRICS_COUNTER,
                    "Due rows this control plane took.",
                    { NULL } },
     [M_ACTIONS] = { "sandboxd_region_actions",
@@ -72,6 +84,18 @@ static const struct metrics_def METRICS[] = {
                     METRICS_GAUGE,
                     "Requests that wait for a status.",
                     { NULL } },
+    [M_TRANSITIONS] = { "sandboxd_transitions_total",
+                        METRICS_COUNTER,
+                        "Changes of status that this control plane saw, by the new status.",
+                        { "status" } },
+    [M_READY_MS] = { "sandboxd_sandbox_ready_seconds",
+                     METRICS_HISTOGRAM,
+                     "From a create to READY; kind: cold or warm.",
+                     { "kind" } },
+    [M_ENDED_MS] = { "sandboxd_sandbox_life_seconds",
+                     METRICS_HISTOGRAM,
+                     "From a create to TERMINATED, by reason.",
+                     { "reason" } },
 };
 
 struct reconcile {
@@ -272,10 +296,23 @@ static void print_gauges(void *arg)
 
 /* --- the thread -------------------------------------------------------- */
 
+static void observe(struct reconcile *r, const struct store_sandbox *row)
+{
+    metrics_add(r->metrics, M_TRANSITIONS, METRICS_LABELS(sandbox_status_name(row->status)), 1);
+    if (row->status == SANDBOX_READY && row->resumed_at_ms == 0 && row->suspended_at_ms == 0)
+        metrics_observe_ms(r->metrics, M_READY_MS, METRICS_LABELS(row->is_warm ? "warm" : "cold"),
+                           row->ready_at_ms - row->created_at_ms);
+    if (row->status == SANDBOX_TERMINATED)
+        metrics_observe_ms(r->metrics, M_ENDED_MS,
+                           METRICS_LABELS(sandbox_end_reason_name(row->end_reason)),
+                           row->terminated_at_ms - row->created_at_ms);
+}
+
 static void on_move(void *arg, const struct store_sandbox *row)
 {
     struct reconcile *r = arg;
 
+    observe(r, row);
     reconcile_waiters_seen(r->waiters, row->sandbox_id, row->status, row->generation);
 }
 
