@@ -31,9 +31,9 @@ static const struct metrics_def METRICS[] = {
                        "Executions under way, of all control planes.",
                        { NULL } },
     [M_DUE] = { "sandboxd_due_rows", METRICS_GAUGE, "Sandboxes whose next step is due.", { NULL } },
-    [M_LAG] = { "sandboxd_reconcile_lag_milliseconds",
+    [M_LAG] = { "sandboxd_reconcile_lag_seconds",
                 METRICS_GAUGE,
-                "How late the oldest due step is.",
+                "How late the oldest due step is, whole seconds.",
                 { NULL } },
     [M_WARM] = { "sandboxd_warm_members",
                  METRICS_GAUGE,
@@ -239,7 +239,7 @@ static void count_rows(struct api *api, struct request *req)
                         n.by_status[s]);
     metrics_set(api->metrics, M_EXECUTIONS, METRICS_PLAIN, n.executions);
     metrics_set(api->metrics, M_DUE, METRICS_PLAIN, n.due);
-    metrics_set(api->metrics, M_LAG, METRICS_PLAIN, n.oldest_due_ms);
+    metrics_set(api->metrics, M_LAG, METRICS_PLAIN, n.oldest_due_ms / 1000);
     metrics_set(api->metrics, M_WARM, METRICS_LABELS("starting"), n.warm_starting);
     metrics_set(api->metrics, M_WARM, METRICS_LABELS("ready"), n.warm_ready);
     metrics_set(api->metrics, M_INSTANCES, METRICS_PLAIN, n.instances);
