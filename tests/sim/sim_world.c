@@ -386,7 +386,7 @@ static void client_inserts(struct sim *s, const struct sim_event *e)
 
 static void fault_end(struct sim *s, int64_t in_ms, enum sim_fault fault)
 {
-    sim_schedule(s, in_ms, SIM_EV_FAULT_ENDS)->a = fault;
+    sim_schedule(s, in_ms, SIM_EV_FAULT_ENDS)->a = (int)fault;
 }
 
 static void strike(struct sim *s, enum sim_fault fault)
@@ -446,7 +446,7 @@ static void strike(struct sim *s, enum sim_fault fault)
         sim_trace(s, "plane %d is cut off from the database", plane);
         s->planes[plane].cut = true;
         e = sim_schedule(s, 1000 + sim_below(s, 20000), SIM_EV_FAULT_ENDS);
-        e->a = fault;
+        e->a = (int)fault;
         e->plane = plane;
         break;
     }

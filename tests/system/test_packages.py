@@ -1,3 +1,4 @@
+# ctest: early
 # ctest: timeout 1200
 """The Dockerfile's steps without Docker, and the Debian packages that they make: installed as a person
 would, tried, removed.  `FROM debian:12` is this machine seen through an overlay, so nothing of it is

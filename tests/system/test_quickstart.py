@@ -1,3 +1,4 @@
+# ctest: early
 # ctest: timeout 900
 """config/quickstart: from this tree to a command in a sandbox, twice, and back to nothing."""
 

@@ -2,6 +2,7 @@
 # in its first 20 lines
 #	# ctest: serial          it measures, or loads both cores: nothing runs beside it
 #	# ctest: timeout 300     seconds; 240 without
+#	# ctest: early           it is long: it starts among the first
 #	# ctest: lock NAME       not beside another test with that lock
 file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/system/test_*.py)
 foreach(file ${files})
@@ -14,6 +15,8 @@ foreach(file ${files})
 	foreach(mark ${marks})
 		if(mark MATCHES "^# ctest: serial")
 			set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+		elseif(mark MATCHES "^# ctest: early")
+			set_tests_properties(${name} PROPERTIES COST 900)
 		elseif(mark MATCHES "^# ctest: timeout ([0-9]+)")
 			set_tests_properties(${name} PROPERTIES TIMEOUT ${CMAKE_MATCH_1})
 		elseif(mark MATCHES "^# ctest: lock ([a-z0-9_-]+)")
