@@ -198,7 +198,8 @@ static enum sbx_code check_claims(const struct issuer *is, const json_t *claims,
 
     if (!has_audience(claims, is->audience) || exp == 0 || sub[0] == '\0')
         return refuse(err);
-    if (json_object_get(claims, "nbf") != NULL && nbf * 1000 > now_ms + NOT_BEFORE_SKEW_S * 1000)
+    if (json_object_get(claims, "nbf") != NULL &&
+        (nbf == 0 || nbf * 1000 > now_ms + NOT_BEFORE_SKEW_S * 1000))
         return refuse(err);
     if (exp * 1000 <= now_ms)
         return err_set(err, SBX_E_TOKEN_EXPIRED, "The access token has expired.");
