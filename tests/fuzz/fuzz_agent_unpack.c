@@ -18,6 +18,13 @@ enum { CONTENT_MAX = 1 << 20 };
 
 static char top[64], in[80], sentinel[80];
 
+static void tidy(void)
+{
+    (void)unlink(sentinel);
+    (void)rmdir(in);
+    (void)rmdir(top);
+}
+
 static void prepare(void)
 {
     int fd;
@@ -31,6 +38,7 @@ static void prepare(void)
     if (mkdir(in, 0700) < 0 || fd < 0 || write(fd, "safe", 4) != 4)
         abort();
     close(fd);
+    (void)atexit(tidy);
 }
 
 static size_t entries(const char *path)

@@ -327,9 +327,11 @@ class Sandbox:
         return self
 
     def __exit__(self, *exc):
-        if exc[0]:
-            print(self.output())
-        self.close()
+        try:
+            if exc[0]:
+                print(self.output())
+        finally:
+            self.close()
 
 
 def make_rootfs(path):
