@@ -187,10 +187,10 @@ class Snapshot(unittest.TestCase):
         self.assertEqual(box.run("true").exit["EXIT_CODE"], 0)
 
     def test_a_large_sparse_file_stays_sparse(self):
-        self.box.sh("truncate -s 1G big; printf end >> big")
+        self.box.sh("truncate -s 200M big; printf end >> big")
         data, done = self.box.pack()
         self.assertLess(len(data), 1 << 20)
-        self.assertEqual(done["BYTES"], (1 << 30) + 3)
+        self.assertEqual(done["BYTES"], 200 * (1 << 20) + 3)
         self.box.sh("rm big")
         self.assertNotIn("REASON", self.box.unpack(data))
         self.assertLess(os.stat(os.path.join(self.box.workspace, "big")).st_blocks * 512, 1 << 20)
