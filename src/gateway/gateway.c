@@ -385,6 +385,7 @@ static enum sbx_code reconcile(struct gateway *g, struct sbx_err *err)
     mark_lost(g);
     if (g->driver->ops->settle != NULL && g->driver->ops->settle(g->driver, &ignored) != SBX_OK)
         log_err(LOG_WARN, "what belongs to no sandbox stays", &ignored);
+    gateway_volumes_settle(g);
     log_info("reconciled", LOG_I("sandboxes", g->live),
              LOG_I("adopted", metrics_get(g->counters, GATEWAY_M_ADOPTED, METRICS_PLAIN)),
              LOG_I("strays", metrics_get(g->counters, GATEWAY_M_STRAYS, METRICS_PLAIN)),

@@ -31,6 +31,7 @@ enum sbx_code gateway_release(struct gateway *g, struct gateway_sandbox *s, enum
     s->ended = false;
     secret_wipe(s->key, sizeof(s->key));
     (void)pthread_mutex_unlock(&g->lock);
+    gateway_volume_unmount(g, s);
     return SBX_OK;
 }
 

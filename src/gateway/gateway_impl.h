@@ -253,6 +253,9 @@ json_t *gateway_persistence_record(const struct gateway_persistence *p);
 route_fn gateway_route_volume_make, gateway_route_volume_purge;
 /* Fills spec.mount of a deploy in directory mode. */
 MUST_USE enum sbx_code gateway_volume_mount(struct gateway_job *job, struct sbx_err *err);
+/* After a sandbox is gone from the driver: its volume's mount, unless another one uses it. */
+void gateway_volume_unmount(struct gateway *g, const struct gateway_sandbox *s);
+void gateway_volumes_settle(struct gateway *g); /* the start: mounts without a user */
 
 /* --- gateway_answer.c --- */
 

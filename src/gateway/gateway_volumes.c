@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "base/log.h"
 #include "base/scoped.h"
 #include "base/str.h"
 #include "gateway/gateway_impl.h"
@@ -50,7 +51,7 @@ enum sbx_code gateway_route_volume_make(struct request *req, struct response *re
     if (read_call(req, &backend, key, err) != SBX_OK)
         return err->code;
     if (backend.kind == VOLUME_DIR)
-        (void)!volume_directory(&backend, key, request_arena(req), &path, err);
+        (void)!volume_directory(&backend, key, "", request_arena(req), &path, err);
     else /* a bucket has no folders: that it answers is what can be checked */
         (void)!volume_list(&backend, key, request_arena(req), &names, err);
     if (err->code != SBX_OK)
@@ -76,6 +77,11 @@ enum sbx_code gateway_route_volume_purge(struct request *req, struct response *r
     return SBX_OK;
 }
 
+static const char *mounts_of(const struct gateway *g, struct arena *a)
+{
+    return arena_printf(a, "%s/v", config_str(g->config, "state", "dir"));
+}
+
 enum sbx_code gateway_volume_mount(struct gateway_job *job, struct sbx_err *err)
 {
     const struct gateway_persistence *p = &job->persistence;
@@ -85,10 +91,42 @@ enum sbx_code gateway_volume_mount(struct gateway_job *job, struct sbx_err *err)
         return SBX_OK;
     if (volume_key(job->spec.account_id, p->volume, NULL, key, err) != SBX_OK)
         return err->code;
-    if (job->backend.kind != VOLUME_DIR)
-        return err_set(err, SBX_E_UNAVAILABLE,
-                       "directory mode on an s3 backend is not available in this region");
     job->spec.mount.target = p->mount_path;
-    job->spec.mount.uncached = true;
-    return volume_directory(&job->backend, key, job->arena, &job->spec.mount.source, err);
+    job->spec.mount.uncached = job->backend.kind == VOLUME_S3;
+    return volume_directory(&job->backend, key, mounts_of(job->g, job->arena), job->arena,
+                            &job->spec.mount.source, err);
+}
+
+/* Called once the sandbox has nothing in the driver any more. */
+void gateway_volume_unmount(struct gateway *g, const struct gateway_sandbox *s)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    char key[VOLUME_KEY_MAX];
+    struct sbx_err err = { 0 };
+
+    if (!s->persistence.directory ||
+        volume_key(s->account, s->persistence.volume, NULL, key, &err) != SBX_OK || in_use(g, key))
+        return;
+    if (volume_unmount(mounts_of(g, a), key, &err) != SBX_OK)
+        log_err(LOG_WARN, "a volume stays mounted", &err, LOG_S("sandboxId", s->id));
+}
+
+static bool is_used(void *arg, const char *name)
+{
+    char key[VOLUME_KEY_MAX];
+    char *dot;
+
+    (void)str_copy(key, sizeof(key), name);
+    dot = strchr(key, '.');
+    if (dot == NULL)
+        return false;
+    *dot = '/';
+    return in_use(arg, key);
+}
+
+void gateway_volumes_settle(struct gateway *g)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+
+    volume_unmount_others(mounts_of(g, a), is_used, g);
 }

@@ -57,7 +57,8 @@ static const struct config_option OPTIONS[] = {
     { "images", "insecure_registries", CONFIG_LIST, "", 0, 0, false,
       "host[:port] of registries that may speak plain HTTP" },
     { "images", "internal_registries", CONFIG_LIST, "", 0, 0, false,
-      "host[:port] of further registries that may be at a private, loopback or link-local address" },
+      "host[:port] of further registries that may be at a private, loopback or link-local "
+      "address" },
     { "egress", "enabled", CONFIG_BOOL, "true", 0, 0, false,
       "false: no sandbox has a network at all" },
     { "egress", "pool", CONFIG_STR, "", 0, 0, false,

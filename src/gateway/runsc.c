@@ -503,6 +503,7 @@ static enum sbx_code runsc_start(struct driver *d, const struct driver_spec *spe
         .platform = r->features.platform,
         .mask_net = r->features.mask_net,
         .overlay = !r->features.disk,
+        .uncached = spec->mount.source != NULL && spec->mount.uncached,
         .timeout_ms = (int)config_int(r->config, "runsc", "start_timeout_s") * 1000,
     };
     struct runsc_limits limits = {

@@ -89,6 +89,7 @@ struct runsc_start {
     bool network;
     bool mask_net;
     bool overlay;        /* the runtime itself keeps what is written to the root, in memory */
+    bool uncached;       /* no dentry cache: every close reaches the folders bound in */
     const char *cgroups; /* for the shim */
     int timeout_ms;
 };

@@ -52,6 +52,8 @@ enum sbx_code runsc_run_start(struct runsc *r, const char *id, const struct runs
     argv[n++] = "--host-uds=open";
     argv[n++] = how->overlay ? "--overlay2=root:memory" : "--overlay2=none";
     argv[n++] = arena_printf(a, "--log=%s", log);
+    if (how->uncached)
+        argv[n++] = "--dcache=0";
     argv[n++] = "run";
     argv[n++] = "--detach";
     argv[n++] = "--bundle";

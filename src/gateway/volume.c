@@ -202,14 +202,11 @@ enum sbx_code volume_purge(const struct volume_backend *b, const char *prefix, s
     return ops_of(b)->purge(b, prefix, err);
 }
 
-enum sbx_code volume_directory(const struct volume_backend *b, const char *prefix, struct arena *a,
-                               const char **out, struct sbx_err *err)
+static enum sbx_code plain_directory(const struct volume_backend *b, const char *prefix,
+                                     struct arena *a, const char **out, struct sbx_err *err)
 {
-    char *path;
+    char *path = arena_printf(a, "%s/%s/data", b->path, prefix);
 
-    if (b->kind != VOLUME_DIR)
-        return err_set(err, SBX_E_INVALID, "the backend has no directories");
-    path = arena_printf(a, "%s/%s/data", b->path, prefix);
     if (file_make_dirs(path, 0700, err) != SBX_OK) {
         err->code = SBX_E_UNAVAILABLE;
         return err_wrap(err, "the volume's directory");
@@ -220,4 +217,13 @@ enum sbx_code volume_directory(const struct volume_backend *b, const char *prefi
         return err_sys(err, SBX_E_UNAVAILABLE, "the volume's directory");
     *out = path;
     return SBX_OK;
+}
+
+enum sbx_code volume_directory(const struct volume_backend *b, const char *prefix,
+                               const char *mounts, struct arena *a, const char **out,
+                               struct sbx_err *err)
+{
+    if (b->kind == VOLUME_S3)
+        return volume_s3fs_mount(b, prefix, mounts, a, out, err);
+    return plain_directory(b, prefix, a, out, err);
 }

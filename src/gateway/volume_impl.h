@@ -19,6 +19,10 @@ struct volume_ops {
     enum sbx_code (*purge)(const struct volume_backend *b, const char *prefix, struct sbx_err *err);
 };
 
+enum sbx_code volume_s3fs_mount(const struct volume_backend *b, const char *prefix,
+                                const char *mounts, struct arena *a, const char **out,
+                                struct sbx_err *err);
+
 extern const struct volume_ops volume_dir_ops, volume_s3_ops;
 
 #endif

@@ -1,53 +1,12 @@
-"""Snapshots, restores and live directories through one region gateway, on both backends."""
-# ctest: timeout 420
+"""Snapshots, restores and live directories through one region gateway, on the `dir` backend."""
+# ctest: timeout 300
 
 import os
 import threading
 
-from harness import Missing, main, skip, wait_for
-from region_rig import Failed, RegionTest, new_id
-from s3_server import S3Server
-
-
-class VolumeTest(RegionTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.account = new_id()
-        cls.make_backend()
-
-    @classmethod
-    def make_backend(cls):
-        cls.path = os.path.join(cls.stack.dir, "backend")
-        os.makedirs(cls.path)
-        cls.backend = {"kind": "dir", "path": cls.path}
-
-    def persistence(self, mode, volume, **fields):
-        return {"mode": mode, "volumeName": volume, "sizeMb": 100, "snapshotMaxMb": 100,
-                "restore": False, "backend": self.backend, **fields}
-
-    def start(self, mode="SNAPSHOT", volume=None, box=None, **fields):
-        box = box or new_id()
-        restore = fields.pop("restore", False)
-        self.deploy(box, accountId=self.account,
-                    persistence=self.persistence(mode, volume or f"sbvol-{box}", restore=restore), **fields)
-        return box
-
-    def snapshot(self, box, generation=2, **fields):
-        return self.must("POST", f"/v1/sandboxes/{box}/snapshot",
-                         {"operationId": new_id(), "generation": generation, "exclude": [], "maxMb": 100,
-                          "force": False, "backend": self.backend, **fields}, timeout=300)
-
-    def archives(self, box):
-        path = os.path.join(self.path, self.account, f"sbvol-{box}", "snapshots", box)
-        return sorted(os.listdir(path)) if os.path.isdir(path) else []
-
-    def shell(self, box, script, generation=99, **fields):
-        answer = self.execute(box, ["sh", "-c", script], generation=generation, **fields)
-        self.assertEqual(answer["exitCode"], 0, answer)
-        return answer["stdout"]
-
-    TREE = "cd /workspace && find . | sort | while read -r f; do stat -c '%n %a %Y %F %h' \"$f\"; done; cat a/x 2>/dev/null"
+from harness import main, wait_for
+from region_rig import Failed, new_id
+from volume_rig import VolumeTest
 
 
 class Directory(VolumeTest):
@@ -226,73 +185,6 @@ class Directory(VolumeTest):
             answer = self.call("PUT", f"/v1/volumes/{name}",
                                {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
             self.assertEqual(answer.status, 400, answer)
-
-
-class S3(VolumeTest):
-    """The same on a real S3 server."""
-
-    @classmethod
-    def make_backend(cls):
-        folder = os.path.join(cls.stack.dir, "s3")
-        os.makedirs(folder)
-        cls.s3 = S3Server(folder)
-        cls.addClassCleanup(cls.s3.stop)
-        try:
-            cls.s3.start()
-        except Missing as e:
-            skip(str(e))
-        cls.backend = cls.s3.backend("bucket", "some/prefix")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.s3.stop()
-        super().tearDownClass()
-
-    def archives(self, box):
-        prefix = f"some/prefix/{self.account}/sbvol-{box}/snapshots/{box}/"
-        return [k[len(prefix):] for k in self.s3.keys("bucket") if k.startswith(prefix)]
-
-    def test_cycles_and_pruning(self):
-        box = self.start()
-        self.shell(box, "cd /workspace && head -c 20000000 /dev/urandom > big && mkdir -p a/b && ln -s big a/l")
-        generation = 2
-        for cycle in range(3):
-            before = self.shell(box, "cd /workspace && find . | sort && md5sum big")
-            taken = self.snapshot(box, generation)  # more than two parts
-            self.assertGreater(taken["archivedBytes"], 20000000)
-            self.start(box=box, generation=generation + 1, restore=True)
-            self.assertEqual(self.shell(box, "cd /workspace && find . | sort && md5sum big"), before)
-            self.shell(box, f"touch /workspace/c{cycle}")
-            generation += 2
-        self.assertEqual(self.archives(box), ["4.tar.zst", "6.tar.zst", "latest"])
-        self.assertEqual(self.s3.request("GET", "/bucket", "uploads=")[1].count(b"<Upload>"), 0)
-        self.delete(box, generation)
-        self.must("DELETE", f"/v1/volumes/sbvol-{box}",
-                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
-        self.assertEqual(self.archives(box), [])
-
-    # cases 22 and 25 on S3
-    def test_trouble_leaves_nothing_behind(self):
-        box = self.start()
-        self.shell(box, "cd /workspace && head -c 30000000 /dev/urandom > big; echo s > small")
-        self.refused("SNAPSHOT_FAILED", 502, self.snapshot, box, maxMb=20)
-        self.assertEqual(self.archives(box), [])
-        self.assertEqual(self.s3.request("GET", "/bucket", "uploads=")[1].count(b"<Upload>"), 0)
-        wrong = {**self.backend, "secretKey": "wrong"}
-        error = self.refused("SNAPSHOT_FAILED", 502, self.snapshot, box, generation=3, backend=wrong)
-        self.assertNotIn("wrong", error.text())
-        self.assertEqual(self.shell(box, "cat /workspace/small"), "s\n")
-        self.snapshot(box, generation=4)
-        self.assertEqual(self.archives(box), ["4.tar.zst", "latest"])
-        self.s3.put("bucket", f"some/prefix/{self.account}/sbvol-{box}/snapshots/{box}/4.tar.zst", b"x" * 1000)
-        self.start(box=box, generation=5, restore=True)
-        self.assertEqual(self.get(box)["persistence"]["restoreFailed"], True)
-        self.delete(box, 6)
-
-    def test_names_with_every_kind_of_character(self):
-        volume = "v-" + "a1-" * 10
-        self.must("PUT", f"/v1/volumes/{volume}",
-                  {"operationId": new_id(), "accountId": self.account, "backend": {**self.backend, "prefix": "p (1)+&=é/x"}})
 
 
 if __name__ == "__main__":

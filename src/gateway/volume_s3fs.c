@@ -1,0 +1,177 @@
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/scoped.h"
+#include "base/str.h"
+#include "base/time.h"
+#include "gateway/volume_impl.h"
+
+/* Live directories of `s3` volumes.  s3fs uploads a file when it is flushed, so with the
+ * sandbox's dentry cache off it is on the backend when close returns to the writer. */
+
+enum {
+    MOUNT_MS = 30000,
+    MOUNT_STEP_MS = 20,
+    UNMOUNT_MS = 15000,
+    OPTIONS_MAX = 4096,
+};
+
+/* One mount at a time: two sandboxes of one volume share what the first one mounted. */
+static pthread_mutex_t mounting = PTHREAD_MUTEX_INITIALIZER;
+
+static void mount_name(const char *prefix, char out[VOLUME_KEY_MAX])
+{
+    (void)str_copy(out, VOLUME_KEY_MAX, prefix);
+    for (char *p = out; *p != 0; p++)
+        *p = *p == '/' ? '.' : *p;
+}
+
+/* A folder on another file system than its parent; a mount whose server died counts too. */
+static bool is_mounted(const char *path, bool *dead)
+{
+    struct stat own, above;
+    SCOPED_FREE char *parent = NULL;
+
+    *dead = false;
+    if (stat(path, &own) < 0) {
+        *dead = errno == ENOTCONN || errno == ECONNABORTED;
+        return *dead;
+    }
+    parent = strdup(path);
+    if (parent == NULL || strrchr(parent, '/') == NULL)
+        return false;
+    *strrchr(parent, '/') = 0;
+    return stat(parent, &above) == 0 && own.st_dev != above.st_dev;
+}
+
+static enum sbx_code unmount(const char *path, struct sbx_err *err)
+{
+    int64_t deadline = time_mono_ms() + UNMOUNT_MS;
+
+    while (umount2(path, UMOUNT_NOFOLLOW) < 0) {
+        if (errno == EINVAL || errno == ENOENT)
+            break; /* nothing is mounted there */
+        if (errno != EBUSY)
+            return err_sys(err, SBX_E_INTERNAL, "unmount a volume");
+        if (time_mono_ms() > deadline) { /* its last user is gone: whoever holds it is not ours */
+            (void)umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW);
+            break;
+        }
+        (void)poll(NULL, 0, MOUNT_STEP_MS); /* a sandbox's gofer is on its way out */
+    }
+    (void)rmdir(path);
+    return SBX_OK;
+}
+
+static enum sbx_code start_s3fs(const struct volume_backend *b, const char *prefix,
+                                const char *path, struct sbx_err *err)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    const char *source = arena_printf(a, "%s:/%s%s%s/data", b->bucket, b->prefix,
+                                      b->prefix[0] != 0 ? "/" : "", prefix);
+    const char *options = arena_printf(
+        a,
+        "url=%s,endpoint=%s,use_path_request_style,allow_other,mp_umask=0,nosuid,nodev,"
+        "retries=1,connect_timeout=5,readwrite_timeout=15,logfile=/dev/null",
+        b->endpoint, b->region);
+    /* By the environment and not a file: an access key may hold a colon, and nothing is on disk. */
+    const char *env[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                          arena_printf(a, "AWSACCESSKEYID=%s", b->access_key),
+                          arena_printf(a, "AWSSECRETACCESSKEY=%s", secret_reveal(b->secret_key)),
+                          NULL };
+    const char *argv[] = { "s3fs", source, path, "-o", options, NULL };
+    struct process_spec spec = PROCESS_SPEC_INIT;
+    struct process p = { .pidfd = -1 };
+    enum sbx_code code;
+    int status = 0;
+
+    spec.argv = argv;
+    spec.env = env;
+    spec.new_session = true;
+    code = process_start(&spec, &p, err);
+    if (code == SBX_OK)
+        code = process_wait(&p, MOUNT_MS, &status, err); /* it goes into the background itself */
+    process_end(&p);
+    secret_wipe((char *)(uintptr_t)env[2], strlen(env[2]));
+    if (code != SBX_OK || status != 0) {
+        *err = (struct sbx_err){ 0 };
+        return err_set(err, SBX_E_UNAVAILABLE, "the volume's storage cannot be mounted");
+    }
+    return SBX_OK;
+}
+
+enum sbx_code volume_s3fs_mount(const struct volume_backend *b, const char *prefix,
+                                const char *mounts, struct arena *a, const char **out,
+                                struct sbx_err *err)
+{
+    char name[VOLUME_KEY_MAX];
+    const char *path;
+    int64_t deadline = time_mono_ms() + MOUNT_MS;
+    bool dead = false;
+
+    mount_name(prefix, name);
+    path = arena_printf(a, "%s/%s", mounts, name);
+    (void)pthread_mutex_lock(&mounting);
+    if (is_mounted(path, &dead) && dead)
+        (void)!unmount(path, err);
+    if (err->code == SBX_OK && !is_mounted(path, &dead)) {
+        /* s3fs mounts a folder of the bucket only when there is an object of its name */
+        if (volume_put(b, arena_printf(a, "%s/data/", prefix), "", 0, err) == SBX_OK &&
+            file_make_dirs(path, 0700, err) == SBX_OK)
+            (void)!start_s3fs(b, prefix, path, err);
+        while (err->code == SBX_OK && !is_mounted(path, &dead)) {
+            if (time_mono_ms() > deadline)
+                err_put(err, SBX_E_UNAVAILABLE, "the volume's storage cannot be mounted");
+            (void)poll(NULL, 0, MOUNT_STEP_MS); /* it tells nobody when it is there */
+        }
+    }
+    (void)pthread_mutex_unlock(&mounting);
+    *out = path;
+    return err->code;
+}
+
+enum sbx_code volume_unmount(const char *mounts, const char *prefix, struct sbx_err *err)
+{
+    char name[VOLUME_KEY_MAX], path[VOLUME_KEY_MAX * 2];
+    enum sbx_code code = SBX_OK;
+    bool dead;
+
+    mount_name(prefix, name);
+    (void)snprintf(path, sizeof(path), "%s/%s", mounts, name);
+    (void)pthread_mutex_lock(&mounting);
+    if (is_mounted(path, &dead))
+        code = unmount(path, err);
+    (void)pthread_mutex_unlock(&mounting);
+    return code;
+}
+
+void volume_unmount_others(const char *mounts, bool (*keep)(void *arg, const char *name), void *arg)
+{
+    DIR *d = opendir(mounts);
+    struct dirent *e;
+
+    if (d == NULL)
+        return;
+    while ((e = readdir(d)) != NULL) {
+        char path[VOLUME_KEY_MAX * 2];
+        struct sbx_err err = { 0 };
+
+        if (e->d_name[0] == '.' || keep(arg, e->d_name))
+            continue;
+        (void)snprintf(path, sizeof(path), "%s/%s", mounts, e->d_name);
+        if (unmount(path, &err) != SBX_OK)
+            log_err(LOG_WARN, "a volume stays mounted", &err);
+    }
+    (void)closedir(d);
+}
