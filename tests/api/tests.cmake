@@ -15,3 +15,6 @@ endforeach()
 add_test(NAME api_openapi_lint COMMAND sh ${PROJECT_SOURCE_DIR}/tests/api/openapi.sh
 	${PROJECT_SOURCE_DIR}/docs/openapi.json ${PROJECT_BINARY_DIR}/openapi-lint)
 set_tests_properties(api_openapi_lint PROPERTIES LABELS api TIMEOUT 180 SKIP_RETURN_CODE 77)
+
+add_test(NAME api_conformance COMMAND /usr/bin/python3 -B ${PROJECT_SOURCE_DIR}/tests/api/conformance.py ${PROJECT_SOURCE_DIR})
+set_tests_properties(api_conformance PROPERTIES LABELS api)
