@@ -1,4 +1,4 @@
-"""Every test that docs/conformance.md names is there."""
+"""Every test that docs/conformance.md names is there, and docs/api-admin.md has every call of the operator."""
 
 import os
 import re
@@ -28,4 +28,14 @@ for file, test in named:
         missing.append(f"{file}: no test {test}")
 if missing or len(named) < 50:
     sys.exit("docs/conformance.md names what is not there:\n" + "\n".join(missing))
+with open(os.path.join(root, "docs/api-admin.md")) as f:
+    admin = f.read()
+for file in ("routes_admin.c", "routes_runs.c"):
+    with open(os.path.join(root, "src/api", file)) as f:
+        text = f.read()
+    paths = re.findall(r'A "(/[a-z/-]+)"', text) + re.findall(r'OPERATOR\(HTTP_[A-Z]+, "(/[a-z/-]+)"', text)
+    paths += re.findall(r'_ROW\("(/[a-z/-]+)"', text) if file == "routes_admin.c" else []
+    for path in paths:
+        if "/admin/v1" + path not in admin:
+            sys.exit(f"docs/api-admin.md does not have /admin/v1{path}")
 print(len(named), "tests are named and there")
