@@ -17,8 +17,8 @@ enum {
     HTTP_QUERY_MAX = 64,     /* parameters; more: 400 */
     HTTP_REQUEST_ID_MIN = 8, /* contract 1 */
     HTTP_REQUEST_ID_MAX = 128,
-    HTTP_STREAM_PIECE = 256 * 1024,     /* of a streamed body, in memory at once */
-    HTTP_ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer in memory: our own ceiling */
+    HTTP_STREAM_PIECE = 256 * 1024,       /* of a streamed body, in memory at once */
+    HTTP_ANSWER_MAX = 1024 * 1024 * 1024, /* bytes of an answer in memory: our own ceiling */
     HTTP_LOG_FIELDS_MAX = 4,
     HTTP_RESPONSE_HEADERS_MAX = 16,
     HTTP_LISTENERS_MAX = 8,
