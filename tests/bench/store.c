@@ -1,7 +1,7 @@
 /* bench_store URL: what the store costs, and that it does not depend on what else is stored.
  *
- *   sweep   claim of 50 due rows and their release, and the look at the next due time, with 1,000
- *           and with 1,000,000 rows in the table: the ratio of the medians (aim: at most 1.2)
+ *   sweep   one that finds nothing, a claim of 50 due rows and their release, and the look at the
+ * next due time, with 1,000 and with 1,000,000 rows in the table: the ratio (aim: at most 1.2)
  *   create  creates a second at 8 connections: one account, and eight
  *   moves   a create driven to READY by batches of guarded moves, sandboxes a second
  *   execute begin and end of a command, pairs a second at 8 connections
@@ -27,10 +27,11 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *v, size_t n)
+/* The lowest tenth: what it costs, with the least of what else the machine does. */
+static double cost(double *v, size_t n)
 {
     qsort(v, n, sizeof(*v), by_value);
-    return v[n / 2];
+    return v[n / 10];
 }
 
 static double now_us(void)
@@ -63,7 +64,7 @@ static void fill(struct world *w, long n)
 }
 
 struct sweep {
-    double claim_us, next_us, list_us, get_us;
+    double none_us, claim_us, next_us, list_us, get_us;
 };
 
 static void make_due(struct world *w)
@@ -77,7 +78,7 @@ static void make_due(struct world *w)
 
 static struct sweep measure_sweep(struct world *w)
 {
-    double claim[ROUNDS], next[ROUNDS], list[ROUNDS], get[ROUNDS];
+    double none[ROUNDS], claim[ROUNDS], next[ROUNDS], list[ROUNDS], get[ROUNDS];
 
     for (int i = 0; i < ROUNDS; i++) {
         SCOPED_ARENA struct arena *a = arena_new();
@@ -86,8 +87,12 @@ static struct sweep measure_sweep(struct world *w)
         struct store_sandbox one;
         int64_t in_ms;
 
-        make_due(w);
         double t = now_us();
+        OK(store_sandbox_claim_due(w->db, "bench", 60000, DUE, a, &due, &err));
+        none[i] = now_us() - t;
+        assert_int_equal(due.count, 0);
+        make_due(w);
+        t = now_us();
         OK(store_sandbox_claim_due(w->db, "bench", 60000, DUE, a, &due, &err));
         for (size_t k = 0; k < due.count; k++)
             rel[k] = (struct store_release){ .sandbox_id = due.rows[k].sandbox_id,
@@ -111,8 +116,8 @@ static struct sweep measure_sweep(struct world *w)
         OK(store_sandbox_get(w->db, w->account.account_id, f.before_id, a, &one, &err));
         get[i] = now_us() - t;
     }
-    return (struct sweep){ median(claim, ROUNDS), median(next, ROUNDS), median(list, ROUNDS),
-                           median(get, ROUNDS) };
+    return (struct sweep){ cost(none, ROUNDS), cost(claim, ROUNDS), cost(next, ROUNDS),
+                           cost(list, ROUNDS), cost(get, ROUNDS) };
 }
 
 static void bench_sweep(struct world *w)
@@ -124,9 +129,10 @@ static void bench_sweep(struct world *w)
     fill(w, 1000000);
     (void)measure_sweep(w);
     struct sweep big = measure_sweep(w);
-    printf("%-34s %10s %10s %7s\n", "median, us", "10^3 rows", "10^6 rows", "ratio");
+    printf("%-34s %10s %10s %7s\n", "lowest tenth, us", "10^3 rows", "10^6 rows", "ratio");
 #define LINE(name, field)                                                                          \
     printf("%-34s %10.0f %10.0f %7.2f\n", name, small.field, big.field, big.field / small.field)
+    LINE("sweep that finds nothing due", none_us);
     LINE("claim and release of 50 due rows", claim_us);
     LINE("next due time", next_us);
     LINE("page of 50 by cursor", list_us);
