@@ -213,6 +213,33 @@ class Standalone(unittest.TestCase):
         tenant = l.tenant()
         self.assertEqual(tenant.execute(box, ["echo", "back"])["stdout"], "back\n")
 
+    def test_5b_backup_and_restore(self):
+        """docs/operations.md, "Backup and restore": the folder is lost, and a new one at the same place gets all of it."""
+        l = self.launcher
+        l.ctl("sandbox", "drain")
+        before, account = l.tenant().list(), l.client()["accountId"]
+        dump, kept = os.path.join(l.dir, "sandboxd.dump"), os.path.join(l.dir, "state.tgz")
+        as_postgres = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
+        with open(dump, "wb") as f:
+            subprocess.run([*as_postgres, "pg_dump", "-h", l.state + "/run/pg", "-Fc", "sandboxd"], stdout=f, check=True)
+        subprocess.run(["tar", "-C", l.state, "-czf", kept, "seal.keys", "token", "backend"], check=True)
+        self.assertEqual(l.stop(), 0)
+        shutil.rmtree(l.state)
+
+        l.start()
+        with open(dump, "rb") as f:
+            subprocess.run([*as_postgres, "pg_restore", "--clean", "--if-exists", "-h", l.state + "/run/pg", "-d",
+                            "sandboxd"], stdin=f, check=True)
+        subprocess.run(["tar", "-C", l.state, "-xzf", kept], check=True)
+        os.remove(os.path.join(l.state, "client.json"))
+        self.assertEqual(l.stop(), 0)
+        l.start()
+        tenant = l.tenant()  # the old token, account, app and template
+        self.assertEqual(tenant.account, account)
+        self.assertEqual({b["sandboxId"] for b in tenant.list()["sandboxes"]}, {b["sandboxId"] for b in before["sandboxes"]})
+        box = tenant.ready(timeout=90)
+        self.assertEqual(tenant.execute(box, ["echo", "restored"])["stdout"], "restored\n")
+
     def test_6_clean_stop_leaves_nothing(self):
         l = self.launcher
         run = os.path.realpath(os.path.join(l.state, "run"))
