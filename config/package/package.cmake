@@ -63,7 +63,7 @@ set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA
 set(CPACK_DEBIAN_REGION_PACKAGE_NAME sandbox-region)
 set(CPACK_COMPONENT_REGION_DESCRIPTION "A region host: images, sandboxes, volumes and egress, with gVisor's runsc")
 set(CPACK_DEBIAN_REGION_PACKAGE_DEPENDS
-	"runsc, skopeo, umoci, iproute2, nftables, unbound, util-linux, e2fsprogs, tar, zstd, ca-certificates")
+	"runsc, skopeo, umoci, iproute2, nftables, unbound, squid, util-linux, e2fsprogs, tar, zstd, ca-certificates")
 set(CPACK_DEBIAN_REGION_PACKAGE_RECOMMENDS "s3fs, sandboxctl")
 set(CPACK_DEBIAN_REGION_PACKAGE_CONTROL_EXTRA
 	"${scripts}/region/postinst;${scripts}/region/prerm;${scripts}/region/postrm;${scripts}/region/conffiles")

@@ -163,7 +163,8 @@ static bool in_path(const char *name)
 
 static void check_programs(struct finding *f)
 {
-    static const char *const NAMES[] = { "skopeo", "umoci", "unbound", "s3fs", "ip", "nft", "tar" };
+    static const char *const NAMES[] = { "skopeo", "umoci", "unbound",   "squid", "s3fs",
+                                         "ip",     "nft",   "mkfs.ext4", "tar" };
     char missing[DETAIL_MAX] = "";
     size_t n = 0;
 
