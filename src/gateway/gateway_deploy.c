@@ -314,8 +314,10 @@ void gateway_delete_run(struct gateway_job *job)
     struct sbx_err err = { 0 };
     SCOPED_FREE char *body = NULL;
 
+    (void)pthread_mutex_lock(&g->lock);
     if (!s->in_driver)
         (void)str_copy(s->runtime, sizeof(s->runtime), s->id);
+    (void)pthread_mutex_unlock(&g->lock);
     if (may_be_there(g, s) && gateway_release(g, s, SBX_E_SANDBOX_NOT_FOUND,
                                               "the sandbox was terminated", &err) != SBX_OK) {
         gateway_job_done(job, &err, NULL, false); /* it may be asked again */

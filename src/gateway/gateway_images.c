@@ -111,6 +111,31 @@ enum sbx_code gateway_route_image_import(struct request *req, struct response *r
     return SBX_OK;
 }
 
+int64_t gateway_denied_count(struct gateway *g, const char *id)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    struct egress *egress =
+        g->driver->ops->egress != NULL ? g->driver->ops->egress(g->driver) : NULL;
+    struct egress_denied *events = NULL;
+    char runtime[ID_SIZE] = "";
+    struct gateway_sandbox *s;
+    struct sbx_err ignored = { 0 };
+    size_t count = 0;
+    int64_t sum = 0;
+
+    (void)pthread_mutex_lock(&g->lock);
+    s = gateway_find(g, id);
+    if (s != NULL && s->in_driver)
+        (void)str_copy(runtime, sizeof(runtime), s->runtime);
+    (void)pthread_mutex_unlock(&g->lock);
+    if (egress == NULL || runtime[0] == 0 ||
+        egress_denied_list(egress, runtime, a, &events, &count, &ignored) != SBX_OK)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        sum += events[i].count;
+    return sum;
+}
+
 /* Events are counters since each sandbox's start; `after` is accepted and every call tells all. */
 enum sbx_code gateway_route_denied(struct request *req, struct response *res, struct sbx_err *err)
 {

@@ -302,6 +302,8 @@ void gateway_process_ended(struct gateway *g, const char *runtime, const char *e
 route_fn gateway_route_image_list, gateway_route_image_remove, gateway_route_image_import,
     gateway_route_denied;
 route_body_fn gateway_route_image_piece;
+/* Attempts of a sandbox that its network refused, since it started. */
+int64_t gateway_denied_count(struct gateway *g, const char *id);
 
 /* --- gateway_routes.c --- */
 

@@ -138,6 +138,7 @@ static enum sbx_code route_get(struct request *req, struct response *res, struct
 {
     struct gateway *g = request_owner(req);
     const char *id = request_param(req, "id");
+    int64_t denied;
     json_t *j;
 
     if (check_id(id, err) != SBX_OK)
@@ -145,6 +146,9 @@ static enum sbx_code route_get(struct request *req, struct response *res, struct
     j = gateway_sandbox_json(g, id);
     if (j == NULL)
         return err_set(err, SBX_E_NOT_FOUND, "the region has nothing of the sandbox");
+    denied = gateway_denied_count(g, id); /* not in lists: it asks the kernel */
+    if (denied > 0)
+        json_put_int(j, "deniedEgress", denied);
     response_json(res, 200, NULL, j);
     return SBX_OK;
 }
