@@ -32,47 +32,6 @@ static struct runsc *of(struct driver *d)
     return (struct runsc *)(void *)d;
 }
 
-/* ---- meta: what of a sandbox must be known again after a restart ---- */
-
-struct meta {
-    char digest[IMAGE_DIGEST_SIZE];
-    bool network;
-    int64_t cpu_millis;
-};
-
-static enum sbx_code meta_write(struct runsc *r, const char *id, const struct meta *m,
-                                struct sbx_err *err)
-{
-    SCOPED_JSON json_t *j = json_object();
-    SCOPED_BUF struct buf text = BUF_INIT(RUNSC_META_MAX);
-    char path[RUNSC_PATH_SIZE];
-
-    json_put_str(j, "digest", m->digest);
-    json_put_bool(j, "network", m->network);
-    json_put_int(j, "cpuMillis", m->cpu_millis);
-    (void)json_write(&text, j);
-    runsc_path(r, id, "meta", path);
-    return file_write(path, text.data, text.len, 0600, false, err);
-}
-
-static bool meta_read(struct runsc *r, const char *id, struct meta *m)
-{
-    SCOPED_BUF struct buf text = BUF_INIT(RUNSC_META_MAX);
-    SCOPED_JSON json_t *j = NULL;
-    struct sbx_err err = { 0 };
-    char path[RUNSC_PATH_SIZE];
-
-    *m = (struct meta){ 0 };
-    runsc_path(r, id, "meta", path);
-    if (file_read(path, &text, &err) != SBX_OK ||
-        json_parse_object(text.data, text.len, &j, &err) != SBX_OK)
-        return false;
-    (void)str_copy(m->digest, sizeof(m->digest), json_get_str(j, "digest", ""));
-    m->network = json_get_bool(j, "network", false);
-    m->cpu_millis = json_get_int(j, "cpuMillis", 0);
-    return true;
-}
-
 /* ---- open and close ---- */
 
 static const char *find_program(struct arena *a, const char *name)
@@ -441,7 +400,7 @@ static enum sbx_code acquire_image(struct runsc *r, const struct driver_spec *sp
                                    struct image *image, struct sbx_err *err)
 {
     struct image_registry registry = { 0 };
-    struct meta meta = { .cpu_millis = spec->cpu_millis };
+    struct runsc_meta meta = { .cpu_millis = spec->cpu_millis };
 
     if (spec->registry != NULL)
         registry = (struct image_registry){ .host = spec->registry->host,
@@ -452,7 +411,7 @@ static enum sbx_code acquire_image(struct runsc *r, const struct driver_spec *sp
         return err->code;
     hold_note(r, spec->id, image->digest);
     (void)str_copy(meta.digest, sizeof(meta.digest), image->digest);
-    return meta_write(r, spec->id, &meta, err);
+    return runsc_meta_write(r, spec->id, &meta, err);
 }
 
 static enum sbx_code runsc_prepare(struct driver *d, const struct driver_spec *spec,
@@ -580,12 +539,12 @@ static enum sbx_code runsc_adopt(struct driver *d, const char *id, int *listen_f
 {
     struct runsc *r = of(d);
     struct process shim = { .pidfd = -1 };
-    struct meta meta;
+    struct runsc_meta meta;
     char path[RUNSC_PATH_SIZE];
     SCOPED_FD int fd = -1;
 
     runsc_path(r, id, NULL, path);
-    if (!meta_read(r, id, &meta) || shim_find(path, &shim.pid, &shim.pidfd, err) != SBX_OK)
+    if (!runsc_meta_read(r, id, &meta) || shim_find(path, &shim.pid, &shim.pidfd, err) != SBX_OK)
         return err->code != SBX_OK ? err->code : err_set(err, SBX_E_NOT_FOUND, "it does not run");
     runsc_path(r, id, "a/agent.sock", path);
     if (image_hold(r->images, meta.digest, err) == SBX_OK)

@@ -105,6 +105,16 @@ MUST_USE enum sbx_code runsc_run_end(struct runsc *r, const char *id, struct pro
 /* Every id of which there is a folder, a control group or runtime state, sorted, once each. */
 const char **runsc_run_list(struct runsc *r, struct arena *a);
 
+/* What of a sandbox must be known again after a restart. */
+struct runsc_meta {
+    char digest[IMAGE_DIGEST_SIZE];
+    bool network;
+    int64_t cpu_millis;
+};
+MUST_USE enum sbx_code runsc_meta_write(struct runsc *r, const char *id, const struct runsc_meta *m,
+                                        struct sbx_err *err);
+bool runsc_meta_read(struct runsc *r, const char *id, struct runsc_meta *m);
+
 /* --- runsc_watch.c: who has ended --- */
 
 MUST_USE enum sbx_code runsc_watch_open(struct runsc *r, struct sbx_err *err);

@@ -198,3 +198,38 @@ const char **runsc_run_list(struct runsc *r, struct arena *a)
     ids.items[kept] = NULL;
     return ids.items;
 }
+
+/* ---- meta ---- */
+
+enum sbx_code runsc_meta_write(struct runsc *r, const char *id, const struct runsc_meta *m,
+                               struct sbx_err *err)
+{
+    SCOPED_JSON json_t *j = json_object();
+    SCOPED_BUF struct buf text = BUF_INIT(RUNSC_META_MAX);
+    char path[RUNSC_PATH_SIZE];
+
+    json_put_str(j, "digest", m->digest);
+    json_put_bool(j, "network", m->network);
+    json_put_int(j, "cpuMillis", m->cpu_millis);
+    (void)json_write(&text, j);
+    runsc_path(r, id, "meta", path);
+    return file_write(path, text.data, text.len, 0600, false, err);
+}
+
+bool runsc_meta_read(struct runsc *r, const char *id, struct runsc_meta *m)
+{
+    SCOPED_BUF struct buf text = BUF_INIT(RUNSC_META_MAX);
+    SCOPED_JSON json_t *j = NULL;
+    struct sbx_err err = { 0 };
+    char path[RUNSC_PATH_SIZE];
+
+    *m = (struct runsc_meta){ 0 };
+    runsc_path(r, id, "meta", path);
+    if (file_read(path, &text, &err) != SBX_OK ||
+        json_parse_object(text.data, text.len, &j, &err) != SBX_OK)
+        return false;
+    (void)str_copy(m->digest, sizeof(m->digest), json_get_str(j, "digest", ""));
+    m->network = json_get_bool(j, "network", false);
+    m->cpu_millis = json_get_int(j, "cpuMillis", 0);
+    return true;
+}
