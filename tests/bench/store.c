@@ -1,7 +1,7 @@
 /* bench_store URL: what the store costs, and that it does not depend on what else is stored.
  *
- *   sweep   one that finds nothing, a claim of 50 due rows and their release, and the look at the
- * next due time, with 1,000 and with 1,000,000 rows in the table: the ratio (aim: at most 1.2)
+ *   sweep   one that finds nothing, a claim of 50 due rows with their release, and the look at
+ *           the next due time, with 1,000 and with 1,000,000 rows: the ratio (aim: at most 1.2)
  *   create  creates a second at 8 connections: one account, and eight
  *   moves   a create driven to READY by batches of guarded moves, sandboxes a second
  *   execute begin and end of a command, pairs a second at 8 connections
