@@ -59,7 +59,8 @@ static void configure(const struct egress *e, struct buf *out)
                    "httpd_suppress_version_string on\nvisible_hostname egress\n"
                    "shutdown_lifetime 0 seconds\nconnect_timeout 20 seconds\n"
                    "max_filedescriptors 16384\nhalf_closed_clients off\n"
-                   "server_persistent_connections off\nquick_abort_min 0 KB\n");
+                   "server_persistent_connections off\nquick_abort_min 0 KB\n"
+                   "read_ahead_gap 1 MB\ntcp_recv_bufsize 1 MB\n");
 }
 
 const struct egress_child_kind egress_child_proxy = {

@@ -326,6 +326,9 @@ static void on_tunnel(struct relay *r, struct relay_conn *c, uint32_t events,
     }
     if (c->read_ended && peer->out.len == 0)
         (void)shutdown(peer->fd, SHUT_WR);
+    /* What had ended before all of it could be passed on. */
+    if (peer->read_ended && c->out.len == 0)
+        (void)shutdown(c->fd, SHUT_WR);
     if (broken || (c->read_ended && peer->read_ended && c->out.len == 0 && peer->out.len == 0)) {
         relay_conn_close(r, c, finished);
         return;

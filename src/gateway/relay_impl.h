@@ -25,7 +25,7 @@ enum {
     RELAY_RECENT = 64,                /* execution ids of a sandbox that are remembered */
     RELAY_FOREIGN_MAX = 256,          /* executions of an earlier gateway's life */
     RELAY_START_ROOM = 64 * 1024,     /* of the budget that must be free to start an execution */
-    RELAY_PUMP_SIZE = 64 * 1024,      /* each way of a relayed connection */
+    RELAY_PUMP_SIZE = 256 * 1024,     /* each way of a relayed connection */
     RELAY_RELAYS_MAX = 1024,          /* of all sandboxes */
 };
 

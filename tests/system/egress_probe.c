@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -284,12 +285,45 @@ static bool attempt(const char *line)
     exit(2);
 }
 
-int main(void)
+/* "pull direct|proxy ADDRESS BYTES": the milliseconds that so many bytes take from port 80,
+ * directly or through a tunnel of the proxy. */
+static int pull(const char *how, const char *address, const char *bytes)
+{
+    static char part[1 << 20];
+    char request[LINE_SIZE * 2], answer[ANSWER_SIZE] = "";
+    bool proxy = strcmp(how, "proxy") == 0;
+    int fd = proxy ? dial("127.0.0.1", 3128, SOCK_STREAM) : dial(address, 80, SOCK_STREAM);
+    struct timespec began, ended;
+    long long left = strtoll(bytes, NULL, 10), n;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &began);
+    if (fd < 0)
+        return 1;
+    if (proxy) {
+        (void)snprintf(request, sizeof(request), "CONNECT %s:80 HTTP/1.1\r\n\r\n", address);
+        exchange(fd, request, "\r\n\r\n", PROXY_MS, answer);
+        if (strncmp(answer, "HTTP/1.1 200", 12) != 0)
+            return 1;
+    }
+    (void)snprintf(request, sizeof(request), "GET /?size=%s HTTP/1.0\r\n\r\n", bytes);
+    if (write(fd, request, strlen(request)) < 0)
+        return 1;
+    while (ready(fd, POLLIN, PROXY_MS) && (n = read(fd, part, sizeof(part))) > 0)
+        left -= n;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ended);
+    (void)printf("%lld\n", (long long)(ended.tv_sec - began.tv_sec) * 1000 +
+                               (ended.tv_nsec - began.tv_nsec) / 1000000);
+    return left <= 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
 {
     char line[LINE_SIZE];
     pid_t children[ATTEMPTS_MAX];
     int n = 0, status;
 
+    if (argc == 5 && strcmp(argv[1], "pull") == 0)
+        return pull(argv[2], argv[3], argv[4]);
     (void)setvbuf(stdin, NULL, _IONBF, 0);
     while (n < ATTEMPTS_MAX && fgets(line, sizeof(line), stdin) != NULL) {
         children[n] = fork();
