@@ -26,7 +26,8 @@
 enum {
     CALL_MS = 30000,
     BULK_MS = 15000,
-    SILENCE_MS = 120000, /* of the agent, while it packs or unpacks */
+    SILENCE_MS = 120000,    /* of the agent, while it packs or unpacks */
+    EARLY_ANSWER_MS = 2000, /* for what the agent said of an archive that is refused here */
     ARCHIVES_KEPT = 2,
     ARCHIVE_SLACK = 64 * 1024 * 1024, /* of an archive over the uncompressed cap: headers */
 };
@@ -511,6 +512,15 @@ static enum sbx_code unpack_answer(struct bulk *b, struct sbx_err *err)
     return SBX_OK;
 }
 
+/* An archive that is refused here may have been refused by the agent before: a hostile one is told
+ * from a damaged one. */
+static bool answered_early(const struct bulk *b)
+{
+    struct pollfd p = { .fd = b->fd, .events = POLLIN };
+
+    return poll(&p, 1, EARLY_ANSWER_MS) > 0;
+}
+
 /* Sends the archive; its digest is known before the agent is told that all has come. */
 static enum sbx_code unpack(struct gateway_job *job, const char *key, const char *sha256,
                             uint64_t size, struct sbx_err *err)
@@ -534,9 +544,10 @@ static enum sbx_code unpack(struct gateway_job *job, const char *key, const char
         err_put(err, SBX_E_UNKNOWN, "the archive is not the one that was written");
     if (err->code == SBX_OK && write_frame(&r.bulk, SBX_AGENT_DATA_END, "", 0, err) == SBX_OK)
         (void)!unpack_answer(&r.bulk, err);
-    else if (err->code == SBX_E_AGENT_UNREACHABLE &&
-             unpack_answer(&r.bulk, &early) != SBX_E_AGENT_UNREACHABLE && early.code != SBX_OK)
-        *err = early;    /* it had answered already, and closed */
+    else if (answered_early(&r.bulk) && unpack_answer(&r.bulk, &early) != SBX_E_AGENT_UNREACHABLE &&
+             early.code != SBX_OK &&
+             (err->code == SBX_E_AGENT_UNREACHABLE || early.code == SBX_E_PATH_ESCAPE))
+        *err = early;    /* what the agent found in it says more than that it is another one */
     bulk_close(&r.bulk); /* without DATA_END the agent empties the folder */
     return err->code;
 }

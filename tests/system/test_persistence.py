@@ -1,0 +1,350 @@
+# ctest: timeout 600
+"""Persistence on both backends: a folder of the region host, and a real S3 server (swift).  Volumes,
+directory mode, pause and resume, what goes wrong (contract 5; cases 8, 17, 19, 20, 22, 23, 25)."""
+
+import os
+import shutil
+import tempfile
+import time
+
+from harness import SystemTest, in_parallel, main, wait_for
+from s3_server import S3Server
+
+class Backend:
+    """What both kinds share: the tests below run on each."""
+
+    stack_options = {"sandboxd": {"limits.idle_timeout_min_s": 1, "volumes.purge_delay_s": 2,
+                                  "sandboxes.poll_ms": 100}}
+
+    def world(self, mode="SNAPSHOT", **revision):
+        tenant = self.stack.tenant(image=self.stack.image(kind="busybox"), persistenceMode=mode, **revision)
+        self.make_backend(tenant)
+        return tenant
+
+    def sh(self, t, box, script, status=200, **more):
+        return t.execute(box, ["sh", "-c", script], status, **more)
+
+    def ok(self, t, box, script, **more):
+        got = self.sh(t, box, script, **more)
+        self.assertEqual(got["exitCode"], 0, got)
+        return got["stdout"]
+
+    def cycle(self, t, box):
+        paused = t.pause(box)
+        self.assertEqual(paused["status"], "SUSPENDED")
+        t.resume(box)
+        return t.wait(box, "READY")
+
+    # ---- snapshots
+
+    def test_pause_and_resume_keep_the_exact_tree_case_19(self):
+        t = self.world()
+        box = t.ready()
+        self.assertEqual(box["volumeName"], "sbvol-" + box["sandboxId"])
+        for n in range(5):
+            self.ok(t, box, f"mkdir -p d{n}/empty d{n}/deep/er && echo {n} > d{n}/file && chmod 640 d{n}/file && "
+                            f"ln -s file d{n}/link && ln d{n}/file d{n}/hard && touch -t 20200{n + 1}010000 d{n}/old && "
+                            f"chmod 1700 d{n}/empty && [ {n} = 0 ] || {{ rm -r d{n - 1}/deep && echo more >> d{n - 1}/file; }}")
+            before = self.ok(t, box, self.tree)
+            again = self.cycle(t, box)
+            self.assertEqual(again["sandboxId"], box["sandboxId"])
+            self.assertEqual(self.ok(t, box, self.tree), before, f"cycle {n}")
+            self.assertEqual(self.ok(t, box, f"stat -c %h d{n}/hard").strip(), "2")
+        p = t.get(box)["persistence"]
+        self.assertGreater(p["lastSnapshotBytes"], 0)
+        self.assertNotIn("lastSnapshotError", p)
+        self.assertEqual(len(self.archives(t, box)), 2)     # the last two stay
+        t.terminate(box)
+        self.assertEqual(len(self.archives(t, box)), 2)     # a volume outlives its sandbox
+
+    tree = ("find . -mindepth 1 -name lost+found -prune -o -exec stat -c '%n %F %a %Y %s %N' {} + | "
+            "sed 's/directory \\([0-9]*\\) \\([0-9]*\\) [0-9]*/directory \\1 \\2/' | sort")
+
+    def test_recent_writes_are_in_the_snapshot_case_20(self):
+        t = self.world()
+        box = t.ready()
+        self.ok(t, box, "head -c 50000000 /dev/urandom > big")
+        before = self.ok(t, box, "md5sum big")
+        self.cycle(t, box)
+        self.assertEqual(self.ok(t, box, "md5sum big"), before)
+
+    def test_a_writer_is_frozen_and_its_execution_answers_suspended(self):
+        t = self.world()
+        box = t.ready()
+        answers = in_parallel(2, lambda i: self.sh(t, box, "i=0; while :; do i=$((i+1)); echo $i >> log; done", None,
+                                                   timeoutSeconds=60) if i == 0 else (time.sleep(1), t.act("pause", box, None))[1])
+        self.assertEqual((answers[0].status, answers[0].code), (409, "SANDBOX_SUSPENDED"))
+        self.assertEqual(answers[1].status, 200, answers[1])
+        got = self.sh(t, box, "true", None)
+        self.assertEqual((got.status, got.code), (409, "SANDBOX_SUSPENDED"))
+        t.resume(box)
+        t.wait(box, "READY")
+        lines = self.ok(t, box, "cat log").split()
+        self.assertEqual(lines, [str(i + 1) for i in range(len(lines))])
+
+    def test_many_pauses_at_once_write_one_archive_case_8(self):
+        t = self.world()
+        box = t.ready()
+        self.ok(t, box, "echo x > x")
+        answers = in_parallel(10, lambda i: t.act("pause", box, None))
+        self.assertTrue(all(a.status in (200, 409) for a in answers), answers)
+        self.assertTrue(any(a.status == 200 for a in answers))
+        self.assertEqual(t.get(box)["status"], "SUSPENDED")
+        self.assertEqual(len(self.archives(t, box)), 1)
+        t.resume(box)
+        got = t.act("pause", box, None)
+        if got.status != 200:                                # RESUMING, or READY by now
+            self.assertEqual(got.status, 409)
+        again = t.wait(box, "READY", "SUSPENDED")
+        self.assertIn(again["status"], ("READY", "SUSPENDED"))
+
+    def test_idle_leaves_a_paused_one_alone_case_17(self):
+        t = self.world(idleTimeoutSeconds=2)
+        box = t.ready()
+        t.pause(box)
+        time.sleep(4)
+        self.assertEqual(t.get(box)["status"], "SUSPENDED")
+        t.resume(box)
+        t.wait(box, "READY")
+        time.sleep(1)
+        self.assertEqual(t.get(box)["status"], "READY")
+
+    def test_excludes_and_their_override_case_23(self):
+        t = self.world(snapshotExclude=["*.log", "!keep.log", "build/tmp", "/only-root", "**/dist"])
+        box = t.ready()
+        self.ok(t, box, "mkdir -p a/build/tmp build/tmp a/dist/x a/only-root only-root && touch a/b.log keep.log a/keep.log "
+                        "build/tmp/x a/build/tmp/x a/only-root/x only-root/x a/dist/x/y stays")
+        self.cycle(t, box)
+        left = self.ok(t, box, "find . -type f | sort").split()
+        self.assertEqual([p for p in left if "lost+found" not in p],
+                         ["./a/build/tmp/x", "./a/keep.log", "./a/only-root/x", "./keep.log", "./stays"])
+        t.pause(box, snapshotExclude=["stays"])
+        t.resume(box)
+        t.wait(box, "READY")
+        self.assertNotIn("stays", self.ok(t, box, "ls"))
+
+    def test_the_cap_counts_uncompressed_bytes_case_25(self):
+        t = self.world(snapshotMaxMb=1)
+        box = t.ready()
+        self.ok(t, box, "head -c 3000000 /dev/zero > zeros; echo small > small")
+        got = t.act("pause", box, None)
+        self.assertEqual((got.status, got.code), (502, "SNAPSHOT_FAILED"), got)
+        self.assertTrue(got.json["data"]["retryable"])
+        self.assertEqual(t.get(box)["status"], "READY")
+        self.assertIn("lastSnapshotError", t.get(box)["persistence"])
+        self.assertEqual(self.archives(t, box), [])
+        for bad in (0, -1, "x"):
+            self.assertEqual(t.act("pause", box, None, snapshotMaxMb=bad).status, 400)
+        paused = t.pause(box, snapshotMaxMb=10)
+        self.assertNotIn("lastSnapshotError", paused["persistence"])
+
+    def test_a_tampered_archive_fails_and_stays(self):
+        t = self.world()
+        box = t.ready()
+        self.ok(t, box, "echo x > x")
+        t.pause(box)
+        key = self.archives(t, box)[0]
+        self.tamper(t, box, key, self.hostile_archive())
+        t.resume(box)
+        wait_for("FAILED", lambda: t.get(box)["status"] == "FAILED", 60)
+        got = t.get(box)
+        self.assertEqual(got["errorCode"], "PATH_ESCAPE", got)
+        self.assertEqual(self.archives(t, box), [key])
+
+    def test_a_failed_restore_serves_empty_and_guards_the_good_snapshot(self):
+        t = self.world()
+        box = t.ready()
+        self.ok(t, box, "echo x > x")
+        t.pause(box)
+        key = self.archives(t, box)[0]
+        self.tamper(t, box, key, b"not an archive")
+        t.resume(box)
+        got = t.wait(box, "READY")
+        self.assertIn("lastSnapshotError", got["persistence"])
+        self.assertNotIn("x", self.ok(t, box, "ls").split())
+        refused = t.act("pause", box, None)
+        self.assertEqual((refused.status, refused.code), (409, "SNAPSHOT_WOULD_OVERWRITE"))
+        self.assertEqual(t.pause(box, force=True)["status"], "SUSPENDED")
+
+    def test_refusals_of_pause_and_resume(self):
+        t = self.world("EPHEMERAL")
+        box = t.ready()
+        self.assertEqual(t.act("pause", box, None).status, 400)
+        self.assertEqual(t.resume(box)["status"], "READY")       # unchanged
+        t.terminate(box)
+        self.assertEqual(t.act("pause", box, None).status, 400)
+        self.assertEqual(t.act("resume", box, None).status, 409)
+
+    # ---- directory mode
+
+    def test_what_is_closed_is_on_the_backend(self):
+        t = self.world("DIRECTORY")
+        box = t.ready()
+        self.ok(t, box, "echo hello > /workspace/persist/f && mkdir /workspace/persist/d && echo deep > /workspace/persist/d/g")
+        self.assertEqual(self.live(t, box, "f"), b"hello\n")
+        self.assertEqual(self.live(t, box, "d/g"), b"deep\n")
+        t.terminate(box)
+        other = t.ready(volumeName=box["volumeName"])
+        self.assertEqual(self.ok(t, other, "cat /workspace/persist/d/g"), "deep\n")
+        self.ok(t, other, "mv /workspace/persist/f /workspace/persist/F && echo 2 >> /workspace/persist/F && rm /workspace/persist/d/g")
+        self.assertEqual(self.live(t, box, "F"), b"hello\n2\n")
+        self.assertEqual(self.ok(t, other, "ls /workspace/persist"), "F\nd\n")
+
+    def test_two_sandboxes_share_a_volume(self):
+        t = self.world("DIRECTORY")
+        one = t.ready()
+        two = t.ready(volumeName=one["volumeName"])
+        self.ok(t, one, "echo from-one > /workspace/persist/a")
+        wait_for("the other sees it", lambda: self.sh(t, two, "cat /workspace/persist/a")["stdout"] == "from-one\n", 10)
+        t.terminate(one)
+        self.ok(t, two, "echo still > /workspace/persist/b")
+        self.assertEqual(self.live(t, one, "b"), b"still\n")
+
+    def test_both_mode_keeps_workspace_and_directory_apart(self):
+        t = self.world("BOTH", mountPath="/workspace/data")
+        box = t.ready()
+        self.ok(t, box, "echo w > w && echo d > data/d && mkdir -p sub/data && echo s > sub/data/s")
+        self.cycle(t, box)
+        self.assertEqual(self.ok(t, box, "cat w data/d sub/data/s"), "w\nd\ns\n")
+        self.assertEqual(t.get(box)["persistence"]["mountPath"], "/workspace/data")
+
+    def test_a_mount_outside_the_workspace(self):
+        t = self.world("DIRECTORY", mountPath="/data/live")
+        box = t.ready()
+        self.ok(t, box, "echo x > /data/live/x")
+        self.assertEqual(self.live(t, box, "x"), b"x\n")
+
+    def test_names_that_are_hard(self):
+        t = self.world("DIRECTORY")
+        box = t.ready()
+        self.ok(t, box, "cd /workspace/persist && touch 'a b' 'A b' && for i in $(seq 1 50); do echo $i > n$i; done && "
+                        "exec 9<n1 && rm n1 && cat <&9 && echo y >> n2 && mv n3 n4")
+        self.assertEqual(self.live(t, box, "n2"), b"2\ny\n")
+        self.assertEqual(self.live(t, box, "n4"), b"3\n")
+        self.assertEqual(self.ok(t, box, "ls /workspace/persist | wc -l").strip(), "50")
+
+    # ---- the region's death
+
+    def test_a_restart_of_the_region_keeps_the_live_directory_and_the_snapshots(self):
+        t = self.world("BOTH")
+        box = t.ready()
+        self.ok(t, box, "echo a > a; echo p > persist/p")
+        self.stack.region.kill9()
+        self.stack.region.start()
+        wait_for("it answers", lambda: self.sh(t, box, "true", None).status == 200, 30)
+        self.ok(t, box, "echo b > persist/b")
+        self.assertEqual(self.live(t, box, "b"), b"b\n")
+        self.cycle(t, box)
+        self.assertEqual(self.ok(t, box, "cat a persist/p persist/b"), "a\np\nb\n")
+
+    # ---- volumes
+
+    def test_volumes_have_a_life_of_their_own(self):
+        t = self.world("DIRECTORY")
+        named = lambda name: {"accountId": t.account, "volumeName": name}
+        post = lambda verb, body: t.call("POST", f"/shared-volume/{verb}", body)
+        made = post("create", {**named("mine"), "region": t.region, "sizeMb": 5})
+        self.assertEqual(made.status, 201, made)
+        self.assertEqual(post("create", {**named("mine"), "region": t.region, "sizeMb": 5}).code, "VOLUME_EXISTS")
+        self.assertEqual(t.create(None, volumeName="nobody").status, 404)
+        box = t.ready(volumeName="mine")
+        self.ok(t, box, "echo x > persist/x")
+        self.assertEqual(post("remove", named("mine")).code, "VOLUME_IN_USE")
+        t.terminate(box)
+        gone = post("remove", named("mine")).json["volume"]
+        self.assertEqual((gone["status"], "purgeAt" in gone), ("PENDING_PURGE", True))
+        self.assertEqual(t.create(None, volumeName="mine").code, "VOLUME_PENDING_PURGE")
+        back = post("restore", named("mine")).json["volume"]
+        self.assertEqual(back["status"], "ACTIVE")
+        self.assertEqual(self.live(t, {"volumeName": "mine"}, "x"), b"x\n")
+        post("remove", named("mine"))
+        wait_for("purged", lambda: t.call("GET", f"/shared-volume?accountId={t.account}&volumeName=mine").status == 404, 30)
+        self.assertEqual(self.objects(t, "mine"), [])
+
+    def test_without_a_backend_a_create_is_refused(self):
+        t = self.stack.tenant(persistenceMode="SNAPSHOT")
+        self.assertEqual(t.create(None).code, "NO_OBJECT_STORAGE_BACKEND")
+
+    @staticmethod
+    def hostile_archive():
+        import io
+        import subprocess
+        import tarfile
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            info = tarfile.TarInfo("../../escape")
+            info.size = 4
+            tar.addfile(info, io.BytesIO(b"evil"))
+        return subprocess.run(["zstd", "-q", "-c"], input=raw.getvalue(), check=True, stdout=subprocess.PIPE).stdout
+
+
+class OnDir(Backend, SystemTest):
+    def make_backend(self, tenant):
+        tenant.backend = self.stack.backend_dir(tenant)
+
+    def volume_dir(self, t, name):
+        return os.path.join(t.backend, t.account, name)
+
+    def objects(self, t, name):
+        return [os.path.join(d, f) for d, _, files in os.walk(self.volume_dir(t, name)) for f in files]
+
+    def archives(self, t, box):
+        folder = os.path.join(self.volume_dir(t, "sbvol-" + box["sandboxId"]), "snapshots", box["sandboxId"])
+        return sorted(n for n in (os.listdir(folder) if os.path.isdir(folder) else []) if n != "latest")
+
+    def tamper(self, t, box, key, data):
+        with open(os.path.join(self.volume_dir(t, box["volumeName"]), "snapshots", box["sandboxId"], key), "wb") as f:
+            f.write(data)
+
+    def live(self, t, box, name):
+        with open(os.path.join(self.volume_dir(t, box["volumeName"]), "data", name), "rb") as f:
+            return f.read()
+
+
+class OnS3(Backend, SystemTest):
+    # The same everywhere, and slow on this server: shown on the folder backend and by test_region_s3.
+    test_idle_leaves_a_paused_one_alone_case_17 = test_refusals_of_pause_and_resume = None
+    test_excludes_and_their_override_case_23 = test_many_pauses_at_once_write_one_archive_case_8 = None
+    test_without_a_backend_a_create_is_refused = test_a_mount_outside_the_workspace = None
+    test_the_cap_counts_uncompressed_bytes_case_25 = test_recent_writes_are_in_the_snapshot_case_20 = None
+
+    bucket, prefix = "sandboxes", "pre/fix"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s3_dir = tempfile.mkdtemp(prefix="sbx-s3-")
+        cls.s3 = S3Server(cls.s3_dir)
+        cls.s3.start()
+        cls.where = cls.s3.backend(cls.bucket, cls.prefix)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.s3.stop()
+        shutil.rmtree(cls.s3_dir, ignore_errors=True)
+
+    def make_backend(self, tenant):
+        where = {("s3Region" if k == "region" else k): v for k, v in self.where.items()}
+        self.stack.admin("POST", "/backend/create", {"accountId": tenant.account, "region": tenant.region, **where})
+
+    def base(self, t, name):
+        return f"{self.prefix}/{t.account}/{name}/"
+
+    def objects(self, t, name):
+        return [k for k in self.s3.keys(self.bucket) if k.startswith(self.base(t, name))]
+
+    def archives(self, t, box):
+        prefix = self.base(t, "sbvol-" + box["sandboxId"]) + f"snapshots/{box['sandboxId']}/"
+        return sorted(k[len(prefix):] for k in self.s3.keys(self.bucket)
+                      if k.startswith(prefix) and not k.endswith("latest"))
+
+    def tamper(self, t, box, key, data):
+        self.s3.put(self.bucket, self.base(t, box["volumeName"]) + f"snapshots/{box['sandboxId']}/{key}", data)
+
+    def live(self, t, box, name):
+        return self.s3.get(self.bucket, self.base(t, box["volumeName"]) + "data/" + name)
+
+
+if __name__ == "__main__":
+    main()
