@@ -127,8 +127,8 @@ static void settle_row(struct reconcile_core *c, struct reconcile_op *op,
     if (step.event == SANDBOX_EV_NOT_SAVED) {
         in->move.status_reason =
             answer->code == SBX_E_SNAPSHOT_FAILED || answer->code == SBX_E_SNAPSHOT_OVERWRITE
-                ? "The pause failed; the sandbox runs as before."
-                : "The sandbox cannot be paused now; it runs as before.";
+                ? RECONCILE_PAUSE_FAILED
+                : RECONCILE_PAUSE_NOT_NOW;
     }
 }
 

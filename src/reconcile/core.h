@@ -27,6 +27,11 @@ enum {
     RECONCILE_MESSAGE_SIZE = 240,
 };
 
+/* statusReason after a pause that did not go through, by which of the two it was: the archive could
+ * not be written, or the region could not try. */
+#define RECONCILE_PAUSE_FAILED  "The pause failed; the sandbox runs as before."
+#define RECONCILE_PAUSE_NOT_NOW "The sandbox cannot be paused now; it runs as before."
+
 /* --- what the core asks of a region ------------------------------------ */
 
 enum reconcile_call_kind {

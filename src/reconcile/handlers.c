@@ -3,8 +3,6 @@
 #include "base/id.h"
 #include "reconcile/ask.h"
 
-static const char PAUSE_FAILED[] = "The pause failed; the sandbox runs as before.";
-
 /* --- on the handler's connection --------------------------------------- */
 
 const struct reconcile_ask_ops RECONCILE_ASK_STORE = {
@@ -44,8 +42,8 @@ enum sbx_code reconcile_pause_failure(const struct store_sandbox *row, struct sb
 {
     const char *why = row->persistence.last_snapshot_error;
 
-    if (row->status_reason && strcmp(row->status_reason, PAUSE_FAILED) == 0)
-        return err_set(err, SBX_E_SNAPSHOT_FAILED, "%s", why ? why : PAUSE_FAILED);
+    if (row->status_reason && strcmp(row->status_reason, RECONCILE_PAUSE_FAILED) == 0)
+        return err_set(err, SBX_E_SNAPSHOT_FAILED, "%s", why ? why : RECONCILE_PAUSE_FAILED);
     return err_set(err, SBX_E_UNAVAILABLE, "%s",
                    why                  ? why
                    : row->status_reason ? row->status_reason

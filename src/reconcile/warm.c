@@ -9,6 +9,7 @@
 
 enum {
     WARM_EVERY_MS = 500,
+    WARM_NONE_MS = 2000, /* while nothing asks for a pool */
     WARM_BACKOFF_FIRST_MS = 1000,
     WARM_BACKOFF_MAX_MS = 60000,
     WARM_AT_ONCE = 8, /* members started for one pool in one pass */
@@ -100,6 +101,8 @@ void reconcile_warm_pass(struct reconcile_core *c, struct arena *a)
         reconcile_db_failed(c, &err, "warm pools");
         return;
     }
+    if (pools.count == 0)
+        c->next_warm_ms = mono + WARM_NONE_MS;
     /* Below min is urgent: those pools are filled first. */
     for (int urgent = 1; urgent >= 0 && err.code == SBX_OK; urgent--) {
         for (size_t i = 0; i < pools.count && err.code == SBX_OK; i++) {
