@@ -190,14 +190,15 @@ const struct store_stmt STORE_STMT_OPERATIONS[] = {
                                 "$3") " END WHERE o.operation_id = $1 AND o.lease_owner = $2 "
                                       "AND o.next_action_at IS NOT NULL",
                             3, true },
+    /* greatest() passes nulls over: without the CASE an empty table would always be due. */
     [OPERATION_NEXT_DUE] = { "operation_next_due",
-                             "SELECT greatest(0, " STORE_MS_NUMBER(
-                                 "min(o.next_action_at) - clock_timestamp()") ") FROM "
-                                                                              "sandboxd.operations "
-                                                                              "o "
-                                                                              "WHERE "
-                                                                              "o.next_action_at IS "
-                                                                              "NOT NULL",
+                             "SELECT CASE WHEN n.at IS NULL THEN -1 ELSE "
+                             "greatest(0, " STORE_MS_NUMBER(
+                                 "n.at - clock_timestamp()") ") END FROM "
+                                                             "(SELECT min(o.next_action_at) AS at "
+                                                             "FROM sandboxd.operations o "
+                                                             "WHERE o.next_action_at IS NOT NULL) "
+                                                             "n",
                              0, true },
     [OPERATION_UNFINISHED] = { "operation_unfinished",
                                "SELECT EXISTS (SELECT FROM sandboxd.operations o WHERE "

@@ -106,6 +106,16 @@ static int teardown(void **state)
     return 0;
 }
 
+/* First of all: an empty table is never due, or the driver would never sleep. */
+static void nothing_is_due_when_there_is_none(void **state)
+{
+    struct world *w = *state;
+    int64_t in_ms = 7;
+
+    OK(store_operation_next_due(w->db, &in_ms, &err));
+    assert_int_equal(in_ms, -1);
+}
+
 static struct store_connection signed_in(struct world *w)
 {
     struct store_connection_new in = { w->account.account_id,   w->installation.installation_id,
@@ -448,6 +458,7 @@ static void the_owner_must_still_be_a_writing_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_due_when_there_is_none),
         cmocka_unit_test(a_grant_binds_one_run_of_its_installation_once),
         cmocka_unit_test(expiry_kills_the_grant_and_nothing_else),
         cmocka_unit_test(the_fence_is_taken_once),
