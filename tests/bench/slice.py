@@ -1,0 +1,119 @@
+#!/usr/bin/python3
+"""The figures of the main path beside raw runsc, in alternating rounds of one run: cold create to READY,
+execute, terminate, and what the control plane weighs.  Prints a Markdown table.
+
+    SANDBOXD_BUILD=build-release tests/bench/slice.py [rounds]        (release build; as root)
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+from harness import Stack, busybox_rootfs  # noqa: E402
+
+RUNSC = os.environ.get("RUNSC", "runsc")
+FLAGS = ["--platform=ptrace", "--network=none", "--ignore-cgroups"]
+
+
+class Raw:
+    """runsc by hand, on the same kind of root."""
+
+    def __init__(self, folder):
+        self.dir, self.count = folder, 0
+        self.rootfs = busybox_rootfs(os.path.join(folder, "rootfs"))
+
+    def bundle(self, args):
+        path = os.path.join(self.dir, "bundle")
+        os.makedirs(path, exist_ok=True)
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump({"ociVersion": "1.0.0", "root": {"path": self.rootfs, "readonly": True},
+                       "process": {"args": args, "cwd": "/", "env": ["PATH=/bin"], "user": {"uid": 0, "gid": 0}},
+                       "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+                       "linux": {"namespaces": [{"type": t} for t in ("pid", "ipc", "uts", "mount", "network")]}}, f)
+        return path
+
+    def argv(self, *more):
+        return [RUNSC, f"--root={self.dir}/state", *FLAGS, *more]
+
+    def first_byte(self):
+        """`runsc run` to the first byte that the init writes."""
+        self.count += 1
+        bundle = self.bundle(["sh", "-c", "echo x; exec sleep 1000"])
+        began = time.monotonic()
+        p = subprocess.Popen(self.argv("run", "--bundle", bundle, f"raw-{self.count:05}"), stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        p.stdout.read(1)
+        took = time.monotonic() - began
+        self.last = f"raw-{self.count:05}", p
+        return took
+
+    def exec_true(self):
+        began = time.monotonic()
+        subprocess.run(self.argv("exec", self.last[0], "true"), check=True, stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return time.monotonic() - began
+
+    def end(self):
+        subprocess.run(self.argv("kill", self.last[0], "KILL"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.last[1].wait()
+        subprocess.run(self.argv("delete", "--force", self.last[0]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def ready(tenant):
+    began = time.monotonic()
+    box = tenant.create()
+    while tenant.get(box)["status"] != "READY":
+        time.sleep(0.002)
+    return time.monotonic() - began, box
+
+
+def timed(fn):
+    began = time.monotonic()
+    fn()
+    return time.monotonic() - began
+
+
+def rss_mb(pid):
+    with open(f"/proc/{pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    folder = tempfile.mkdtemp(prefix="sbx-bench-")
+    raw = Raw(folder)
+    stack = Stack().start()
+    figures = {name: [] for name in ("create", "raw run", "execute", "raw exec", "terminate")}
+    try:
+        tenant = stack.tenant()
+        idle = rss_mb(stack.plane.pid)
+        ready(tenant)                                     # the first one probes caches
+        for _ in range(rounds):
+            figures["raw run"].append(raw.first_byte())
+            figures["raw exec"].extend(raw.exec_true() for _ in range(3))
+            raw.end()
+            took, box = ready(tenant)
+            figures["create"].append(took)
+            figures["execute"].extend(timed(lambda: tenant.execute(box, ["true"])) for _ in range(3))
+            figures["terminate"].append(timed(lambda: tenant.terminate(box)))
+        ms = {k: statistics.median(v) * 1000 for k, v in figures.items()}
+        print("| figure | median | yardstick in the same run | ratio | bound | aim |\n| --- | --- | --- | --- | --- | --- |")
+        print(f"| cold create to READY over HTTP | {ms['create']:.0f} ms | `runsc run` to the first byte {ms['raw run']:.0f} ms | "
+              f"{ms['create'] / ms['raw run']:.2f} | 1.5 | 1.15 |")
+        print(f"| execute `true` over HTTP | {ms['execute']:.1f} ms | `runsc exec true` {ms['raw exec']:.1f} ms | "
+              f"{ms['execute'] / ms['raw exec']:.2f} | 0.3 | 0.1 |")
+        print(f"| terminate, idle | {ms['terminate']:.0f} ms | | | 300 ms | |")
+        print(f"| sandboxd, idle | {idle:.0f} MB RSS | | | 50 MB | |")
+    finally:
+        stack.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
