@@ -1,5 +1,6 @@
 #include "base/buf.h"
 #include "domain/run_state.h"
+#include "sbx/attr.h"
 
 /* docs/personal-runs.md, printed from the tables. */
 
@@ -60,9 +61,67 @@ static void print_steps(struct buf *out)
         (void)buf_printf(out, "| %s | %s |\n", run_step_text((enum run_step)i), AGAIN[i]);
 }
 
+/* Method, path, request, answer, errors beyond those of every operation (docs/api.md). */
+static const struct {
+    const char *call, *request, *answer, *errors;
+} ENDPOINTS[] = {
+    { "POST /solution-connections/save", "{accountId, installationId, appId, templateId, region}",
+      "200 {connection}", "404 NOT_FOUND, 409 CONNECTION_BUSY" },
+    { "GET /solution-connections", "?accountId=", "200 {connections}", "" },
+    { "POST /solution-connections/sign-in", "{accountId, connectionId, authFile, githubToken}",
+      "200 {connection}: generation + 1, READY", "404 NOT_FOUND, 409 CONNECTION_BUSY" },
+    { "POST /solution-connections/reserve",
+      "{accountId, connectionId, task: {repository, baseBranch, model, tokenLimit, "
+      "timeLimitSeconds, prompt}}",
+      "201 {operationId, grant, expiresAt}; the grant is shown this once",
+      "409 CONNECTION_BUSY, CONFLICT (no sign-in); 403 REPOSITORY_NOT_PRIVATE, REPOSITORY_NO_PUSH, "
+      "GITHUB_CREDENTIAL_REJECTED; 503 UNAVAILABLE (GitHub away, rate limit)" },
+    { "POST /solution-connections/reset", "{accountId, connectionId}", "200 {connection}",
+      "404 NOT_FOUND" },
+    { "POST /sandbox-orchestrator/codex-runs/claim", "{grant, runId}", "200 {run}, a repeat too",
+      "403 GRANT_DENIED, OWNER_ACCESS_LOST and GitHub's as above; 409 RUN_COMPLETED; 503 "
+      "UNAVAILABLE" },
+    { "GET /sandbox-orchestrator/codex-runs/{runId}", "", "200 {run}",
+      "404 RUN_NOT_FOUND, 409 RUN_COMPLETED" },
+    { "POST /sandbox-orchestrator/codex-runs/{runId}/sandbox", "empty",
+      "200 {sandboxId, supervised, phase}",
+      "404 RUN_NOT_FOUND; 409 RUN_COMPLETED; 403 OWNER_ACCESS_LOST and GitHub's; 503 UNAVAILABLE" },
+    { "GET /sandbox-orchestrator/codex-runs/{runId}/sandbox", "",
+      "200 {sandboxId, supervised, phase, cleanupComplete?, authPreserved?}", "404 RUN_NOT_FOUND" },
+    { "DELETE /sandbox-orchestrator/codex-runs/{runId}/sandbox", "empty",
+      "200 {sandboxId, supervised, phase, cleanupComplete, authPreserved?}: repeat it until "
+      "cleanupComplete",
+      "404 RUN_NOT_FOUND, 409 SANDBOX_CHANGING_STATE" },
+    { "POST /sandbox-orchestrator/codex-runs/{runId}/execution",
+      "{callbackToken, eventIngestToken}", "200 {runId, executionId, phase, ..}, a repeat too",
+      "404 RUN_NOT_FOUND; 403 CALLBACK_TOKEN_DENIED; 409 SANDBOX_NOT_READY, ENTRYPOINT_MISSING, "
+      "RUN_COMPLETED, "
+      "CONFLICT; 503 UNAVAILABLE (nothing was started)" },
+    { "GET /sandbox-orchestrator/codex-runs/{runId}/execution", "",
+      "200 {runId, executionId?, phase, exitCode?, cause?, startedAt?, exitedAt?}",
+      "404 RUN_NOT_FOUND" },
+};
+
+static void print_endpoints(struct buf *out)
+{
+    (void)buf_puts(
+        out,
+        "\n## Endpoints\n\nBelow `/api/public/v1`. The owner's take a user token of the owner "
+        "alone; the "
+        "orchestrator's the installation's\nservice principal (`sandbox:create`, `sandbox:read`, "
+        "`sandbox:terminate`), which a suspended installation turns\ninto 403 "
+        "INSTALLATION_SUSPENDED right "
+        "after the token kind. `test_personal_runs.py` makes every call and meets\nmost of the errors.\n\n"
+        "| call | request | answer | errors of its own |\n| --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < COUNT_OF(ENDPOINTS); i++)
+        (void)buf_printf(out, "| `%s` | %s | %s | %s |\n", ENDPOINTS[i].call, ENDPOINTS[i].request,
+                         ENDPOINTS[i].answer, ENDPOINTS[i].errors);
+}
+
 void run_page_print(struct buf *out)
 {
     (void)buf_puts(out, INTRO);
+    print_endpoints(out);
     print_moves(out);
     print_steps(out);
     (void)buf_puts(
