@@ -82,6 +82,16 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
+    -- A holder comes to be only while its run allocates: a late try after the cleanup finds that out.
+    IF p_personal THEN
+        SELECT o.phase INTO v_status FROM sandboxd.operations o WHERE o.sandbox_id = p_sandbox_id
+            FOR SHARE;
+        IF FOUND AND v_status <> 'allocating' THEN
+            outcome := 'CONFLICT';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
 
     PERFORM FROM sandboxd.apps a WHERE a.app_id = p_app_id AND a.account_id = p_account_id;
     IF NOT FOUND THEN
@@ -234,8 +244,8 @@ BEGIN
         outcome := 'PERSONAL_RUNTIME';
     ELSIF sandbox.status IN ('RESUMING', 'READY', 'BUSY') THEN
         outcome := 'UNCHANGED';
-    ELSIF sandbox.status <> 'SUSPENDED' THEN
-        outcome := 'CONFLICT';
+    ELSIF sandbox.status <> 'SUSPENDED' OR sandbox.desired_status = 'TERMINATED' THEN
+        outcome := 'CONFLICT'; -- also: an end was asked for while the pause was under way
     ELSE
         quota_active := sandboxd.account_active(p_account_id);
         IF quota_active >= quota_limit THEN

@@ -382,7 +382,8 @@ static void finish(struct agent *a, struct agent_exec *e)
     e->gone = true;
     if (!e->refused && !e->told)
         conclude(a, e);
-    if (e->refused || e->told)
+    /* The one exit of a holder is told again at each redial: an earlier one may be lost. */
+    if (e->refused || (e->told && !a->workload.personal))
         release(e);
 }
 
@@ -466,7 +467,7 @@ void agent_exec_list(struct agent *a, uint32_t stream)
 
     agent_frame_begin(q, SBX_AGENT_LISTED, stream);
     for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
-        if (a->execs[i].serial)
+        if (a->execs[i].serial && !a->execs[i].gone)
             agent_frame_text(q, SBX_TAG_EXEC_ID, a->execs[i].id);
     }
     agent_frame_end(q);
@@ -484,7 +485,8 @@ void agent_exec_flush_exits(struct agent *a)
     for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
         if (a->execs[i].serial && a->execs[i].gone) {
             send_exit(a, &a->execs[i]);
-            release(&a->execs[i]);
+            if (!a->workload.personal)
+                release(&a->execs[i]);
         }
     }
 }

@@ -215,7 +215,7 @@ enum sbx_code api_admin_doctor(struct api_call *c, struct sbx_err *err)
           reconcile_listening(c->api->reconcile) ? "LISTEN is up"
                                                  : "LISTEN is down: tokens are not cached");
     check(list, "seal key", c->api->cfg.seal != NULL,
-          c->api->cfg.seal != NULL ? "loaded" : "[security] seal_keys_file is not set");
+          c->api->cfg.seal != NULL ? "loaded" : "[seal] keys_file is not set");
     {
         struct sbx_err why = { 0 };
         enum sbx_code code = store_region_list(c->db, c->a, &regions, &why);

@@ -28,7 +28,7 @@ static enum sbx_code seal(struct api_call *c, const char *field, const char *col
         return SBX_OK;
     if (c->api->cfg.seal == NULL)
         return err_field(err, field,
-                         "Secrets can be stored only when [security] seal_keys_file is set.");
+                         "Secrets can be stored only when [seal] keys_file is set.");
     if (seal_close(c->api->cfg.seal, store_seal_context(c->a, column, row_id), plain, strlen(plain),
                    &b, err) != SBX_OK)
         return err->code;

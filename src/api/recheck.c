@@ -19,7 +19,7 @@ struct recheck {
 
 static enum sbx_code refused(struct api_call *c, struct sbx_err *err)
 {
-    (void)c;
+    *err = *(const struct sbx_err *)c->note;
     return err->code;
 }
 
@@ -27,6 +27,7 @@ static enum sbx_code go_on(struct request *req, struct response *res, void *arg,
                            struct sbx_err *err)
 {
     struct recheck rc = *(struct recheck *)arg;
+    struct api_call *c = request_slot(req);
 
     free(arg);
     if (rc.refusal.code == SBX_OK)
@@ -35,7 +36,7 @@ static enum sbx_code go_on(struct request *req, struct response *res, void *arg,
         json_put_bool(response_error_data(res), "retryable", true);
         response_retry_after(res, 5);
     }
-    *err = rc.refusal;
+    c->note = arena_memdup(c->a, &rc.refusal, sizeof(rc.refusal));
     return api_call_resume(req, res, refused, err);
 }
 

@@ -69,19 +69,19 @@ const struct route API_RUN_ROUTES[API_RUN_ROUTE_COUNT] = {
             SBX_E_GITHUB_CREDENTIAL, SBX_E_INSTALLATION_SUSPENDED } END,
     RUN(HTTP_GET, "/{runId}/sandbox", "holder_get", PERMISSION_SANDBOX_READ, NULL, &API_HOLDER_ANSWER,
         NULL, api_holder_get)
-        "Phase of the holder", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_INSTALLATION_SUSPENDED } END,
+        "Phase of the holder", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_OWNER_ACCESS_LOST, SBX_E_INSTALLATION_SUSPENDED } END,
     RUN(HTTP_DELETE, "/{runId}/sandbox", "holder_delete", PERMISSION_SANDBOX_TERMINATE, &API_RUN_EMPTY,
         &API_HOLDER_ANSWER, "run.cleanup", api_holder_delete)
-        "End the holder and settle the sign-in", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_CHANGING,
+        "End the holder and settle the sign-in", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_OWNER_ACCESS_LOST, SBX_E_CHANGING,
             SBX_E_INSTALLATION_SUSPENDED } END,
     RUN(HTTP_POST, "/{runId}/execution", "run_execution_post", PERMISSION_SANDBOX_CREATE,
         &API_RUN_EXECUTION_START, &API_RUN_EXECUTION_ANSWER, "run.execute", api_run_execution_post)
-        "Start the fixed entrypoint, once", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_CALLBACK_TOKEN_DENIED,
+        "Start the fixed entrypoint, once", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_OWNER_ACCESS_LOST, SBX_E_CALLBACK_TOKEN_DENIED,
             SBX_E_SANDBOX_NOT_READY, SBX_E_ENTRYPOINT_MISSING, SBX_E_RUN_COMPLETED, SBX_E_CONFLICT,
             SBX_E_INSTALLATION_SUSPENDED } END,
     RUN(HTTP_GET, "/{runId}/execution", "run_execution_get", PERMISSION_SANDBOX_READ, NULL,
         &API_RUN_EXECUTION_ANSWER, NULL, api_run_execution_get)
-        "What became of the execution", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_INSTALLATION_SUSPENDED } END,
+        "What became of the execution", .errors = { SBX_E_RUN_NOT_FOUND, SBX_E_OWNER_ACCESS_LOST, SBX_E_INSTALLATION_SUSPENDED } END,
 };
 
 #define OPERATOR(method_, path_, name_, query_, body_, act, fn)                                    \

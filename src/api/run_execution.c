@@ -48,6 +48,8 @@ enum sbx_code api_run_execution_get(struct api_call *c, struct sbx_err *err)
 
     if (api_run_find(c, &op, err) != SBX_OK)
         return err->code;
+    if (op.facts.phase == RUN_TERMINATED && api_run_owner_ok(c, &op, err) != SBX_OK)
+        return err->code; /* receipts too need current access (seed) */
     return answer_execution(c, &op);
 }
 
@@ -232,6 +234,8 @@ static enum sbx_code start_body(struct api_call *c, const struct store_operation
                      file(RECONCILE_RUN_GITHUB, secret_reveal(github)),
                      file(RECONCILE_RUN_CALLBACK, json_get_str(c->args, "callbackToken", "")),
                      file(RECONCILE_RUN_EVENTS, json_get_str(c->args, "eventIngestToken", "")));
+    if (*out == NULL)
+        return err_set(err, SBX_E_CONFLICT, "The sign-in of this run is not there.");
     return SBX_OK;
 }
 
@@ -325,7 +329,8 @@ enum sbx_code api_run_execution_post(struct api_call *c, struct sbx_err *err)
 {
     struct store_operation op;
 
-    if (api_run_find(c, &op, err) != SBX_OK || check_tokens(c, op.run_id, err) != SBX_OK)
+    if (api_run_find(c, &op, err) != SBX_OK || check_tokens(c, op.run_id, err) != SBX_OK ||
+        api_run_owner_ok(c, &op, err) != SBX_OK)
         return err->code;
     if (op.facts.execution != RUN_EXEC_PENDING)
         return answer_execution(c, &op);

@@ -43,6 +43,11 @@ MUST_USE enum sbx_code api_seal(struct api_call *c, const char *column, const ch
 MUST_USE enum sbx_code api_recheck(struct api_call *c, const struct store_connection *k,
                                    const char *repository, api_then_fn *then, struct sbx_err *err);
 
+/* Is the owner still a member with a writing role, the installation active?
+ * SBX_E_OWNER_ACCESS_LOST. */
+MUST_USE enum sbx_code api_run_owner_ok(struct api_call *c, const struct store_operation *op,
+                                        struct sbx_err *err);
+
 /* The run that the path names, of the caller's installation. SBX_E_RUN_NOT_FOUND. */
 MUST_USE enum sbx_code api_run_find(struct api_call *c, struct store_operation *out,
                                     struct sbx_err *err);

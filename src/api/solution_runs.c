@@ -46,8 +46,8 @@ enum sbx_code api_run_find(struct api_call *c, struct store_operation *out, stru
     return SBX_OK;
 }
 
-static enum sbx_code owner_ok(struct api_call *c, const struct store_operation *op,
-                              struct sbx_err *err)
+enum sbx_code api_run_owner_ok(struct api_call *c, const struct store_operation *op,
+                               struct sbx_err *err)
 {
     bool ok = false;
 
@@ -75,10 +75,12 @@ static enum sbx_code bind(struct api_call *c, struct sbx_err *err)
     struct store_operation op;
 
     grant_digest(c, digest);
-    if (store_operation_claim(c->db, c->principal->installation_id, c->principal->principal_id,
-                              digest, json_get_str(c->args, "runId", ""), c->a, &op,
-                              err) != SBX_OK ||
-        owner_ok(c, &op, err) != SBX_OK)
+    /* The owner again, before anything is bound: GitHub took its time. */
+    if (store_operation_by_grant(c->db, c->principal->installation_id, digest,
+                                 json_get_str(c->args, "runId", ""), c->a, &op, err) != SBX_OK ||
+        api_run_owner_ok(c, &op, err) != SBX_OK ||
+        store_operation_claim(c->db, c->principal->installation_id, c->principal->principal_id,
+                              digest, json_get_str(c->args, "runId", ""), c->a, &op, err) != SBX_OK)
         return err->code;
     return answer_run(c, &op, err);
 }
@@ -97,7 +99,7 @@ enum sbx_code api_run_claim(struct api_call *c, struct sbx_err *err)
         return err->code;
     if (op.facts.phase == RUN_TERMINATED)
         return answer_run(c, &op, err);
-    if (owner_ok(c, &op, err) != SBX_OK)
+    if (api_run_owner_ok(c, &op, err) != SBX_OK)
         return err->code;
     if (op.facts.phase != RUN_RESERVED) /* a repeat: owner and principal again, not GitHub */
         return answer_run(c, &op, err);
@@ -144,7 +146,7 @@ static enum sbx_code begin_holder(struct api_call *c, struct sbx_err *err)
     if (api_run_find(c, &op, err) != SBX_OK)
         return err->code;
     if (op.facts.phase == RUN_CLAIMED) {
-        if (owner_ok(c, &op, err) != SBX_OK)
+        if (api_run_owner_ok(c, &op, err) != SBX_OK)
             return err->code;
         m.operation_id = op.operation_id;
         m.version = op.version;
@@ -174,7 +176,7 @@ enum sbx_code api_holder_post(struct api_call *c, struct sbx_err *err)
     if (op.facts.phase != RUN_CLAIMED && op.facts.phase != RUN_PREPARING &&
         op.facts.phase != RUN_ALLOCATING)
         return answer_holder(c, &op, false);
-    if (owner_ok(c, &op, err) != SBX_OK ||
+    if (api_run_owner_ok(c, &op, err) != SBX_OK ||
         store_connection_get(c->db, NULL, NULL, op.connection_id, c->a, &k, err) != SBX_OK)
         return err->code;
     if (op.facts.phase == RUN_CLAIMED)
@@ -188,6 +190,8 @@ enum sbx_code api_holder_get(struct api_call *c, struct sbx_err *err)
 
     if (api_run_find(c, &op, err) != SBX_OK)
         return err->code;
+    if (op.facts.phase == RUN_TERMINATED && api_run_owner_ok(c, &op, err) != SBX_OK)
+        return err->code; /* receipts too need current access (seed) */
     return answer_holder(c, &op, false);
 }
 
@@ -199,6 +203,8 @@ enum sbx_code api_holder_delete(struct api_call *c, struct sbx_err *err)
 
     if (api_run_find(c, &op, err) != SBX_OK)
         return err->code;
+    if (op.facts.phase == RUN_TERMINATED && api_run_owner_ok(c, &op, err) != SBX_OK)
+        return err->code; /* receipts too need current access (seed) */
     row = run_next(op.facts.phase, RUN_EVENT_CLEAN_UP);
     if (row != NULL) {
         m.operation_id = op.operation_id;

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,12 @@
 #include "base/scoped.h"
 #include "base/str.h"
 
-enum { READ_PART = 64 * 1024, TREE_DEPTH_MAX = 256 };
+enum {
+    READ_PART = 64 * 1024,
+    TREE_DEPTH_MAX = 256,
+    TREE_ROUNDS_MAX = 65536,
+    /* of one removal, each TREE_DEPTH_MAX levels deep */
+};
 
 static const char *last_part(const char *path)
 {
@@ -128,9 +134,9 @@ enum sbx_code file_make_dirs(const char *path, mode_t mode, struct sbx_err *err)
     return SBX_OK;
 }
 
-static int remove_at(int at, const char *name, dev_t dev, int depth);
+static int remove_at(int top, int at, const char *name, dev_t dev, int depth);
 
-static int remove_inside(int fd, dev_t dev, int depth)
+static int remove_inside(int top, int fd, dev_t dev, int depth)
 {
     DIR *d = fdopendir(fd);
     struct dirent *e;
@@ -142,7 +148,7 @@ static int remove_inside(int fd, dev_t dev, int depth)
     }
     while (rc == 0 && (errno = 0, e = readdir(d)) != NULL) {
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            rc = remove_at(dirfd(d), e->d_name, dev, depth + 1);
+            rc = remove_at(top, dirfd(d), e->d_name, dev, depth + 1);
     }
     if (rc == 0 && errno != 0)
         rc = -1;
@@ -150,28 +156,46 @@ static int remove_inside(int fd, dev_t dev, int depth)
     return rc;
 }
 
-static int remove_at(int at, const char *name, dev_t dev, int depth)
+/* How deep a tree is may be a tenant's choice: what is too deep is moved to the top, for the next
+ * round. */
+static int put_aside(int top, int at, const char *name)
+{
+    char aside[40];
+
+    (void)snprintf(aside, sizeof(aside), ".deep.%016" PRIx64, random_u64());
+    return renameat(at, name, top, aside);
+}
+
+static int remove_at(int top, int at, const char *name, dev_t dev, int depth)
 {
     struct stat st;
-    int fd;
+    int rc = -1;
 
     if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -1;
     if (!S_ISDIR(st.st_mode))
         return unlinkat(at, name, 0) < 0 && errno != ENOENT ? -1 : 0;
-    if ((dev != 0 && st.st_dev != dev) || depth > TREE_DEPTH_MAX) {
-        errno = depth > TREE_DEPTH_MAX ? ELOOP : EXDEV;
+    if (dev != 0 && st.st_dev != dev) {
+        errno = EXDEV;
         return -1;
     }
-    fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || remove_inside(fd, st.st_dev, depth) < 0)
-        return -1;
-    return unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -1 : 0;
+    if (depth > TREE_DEPTH_MAX)
+        return put_aside(top, at, name);
+    for (int round = 0; round < TREE_ROUNDS_MAX; round++) {
+        int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+        if (fd < 0 || remove_inside(depth == 0 ? fd : top, fd, st.st_dev, depth) < 0)
+            return -1;
+        rc = unlinkat(at, name, AT_REMOVEDIR);
+        if (rc == 0 || depth > 0 || (errno != ENOTEMPTY && errno != EEXIST))
+            break;
+    }
+    return rc < 0 && errno != ENOENT ? -1 : 0;
 }
 
 enum sbx_code file_remove_tree(const char *path, struct sbx_err *err)
 {
-    if (remove_at(AT_FDCWD, path, 0, 0) < 0)
+    if (remove_at(-1, AT_FDCWD, path, 0, 0) < 0)
         return err_sys(err, SBX_E_INTERNAL, "remove %s", last_part(path));
     return SBX_OK;
 }

@@ -31,6 +31,7 @@ MUST_USE enum sbx_code seal_keys_parse(const char *text, struct seal_keys **out,
                                        struct sbx_err *err);
 void seal_keys_free(struct seal_keys *keys); /* NULL is allowed */
 
+/* keys NULL: none are loaded; closing is SBX_E_UNAVAILABLE then, opening SBX_E_INTERNAL. */
 /* Appends the sealed value to out (whose max must allow SEAL_OVERHEAD_MAX more). */
 MUST_USE enum sbx_code seal_close(const struct seal_keys *keys, const char *context,
                                   const void *data, size_t len, struct buf *out,

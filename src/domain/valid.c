@@ -15,8 +15,8 @@ static const char TOKEN[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 static const char REPOSITORY[] = "abcdefghijklmnopqrstuvwxyz0123456789._-/";
 
 /* Where a volume may not be mounted (contract 2); each also stands for what is below it. */
-static const char *const SYSTEM_PATHS[] = { "/proc", "/sys", "/dev",  "/etc",
-                                            "/usr",  "/bin", "/sbin", "/lib" };
+static const char *const SYSTEM_PATHS[] = { "/proc", "/sys",  "/dev", "/etc", "/usr",
+                                            "/bin",  "/sbin", "/lib", "/run", "/var/run" };
 
 static bool only(const char *text, const char *set)
 {

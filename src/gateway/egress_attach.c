@@ -168,7 +168,7 @@ enum sbx_code egress_attach(struct egress *e, const char *id, const struct drive
     assert(id_valid(id));
     code = egress_detach(e, id, err);
     if (code == SBX_OK && rules.domain_count > 0)
-        code = egress_proxy_need(e, err);
+        code = egress_proxy_need(e, true, err);
     if (code != SBX_OK) {
         egress_rules_fini(&rules);
         return code;

@@ -100,6 +100,7 @@ static void entry_read(struct egress *e, int dir_fd, const char *id)
             n->slot = (unsigned)slot;
             (void)str_copy(n->id, sizeof(n->id), id);
             e->slots[slot] = EGRESS_SLOT_TAKEN;
+            e->proxy_wanted = e->proxy_wanted || (n->rules.domain_count > 0 && e->helper != NULL);
             n->next = e->entries;
             e->entries = n;
             return;

@@ -177,7 +177,7 @@ MUST_USE enum sbx_code egress_strays_remove(struct egress *e, size_t *removed, s
 MUST_USE enum sbx_code egress_service_start(struct egress *e, struct sbx_err *err);
 void egress_service_stop(struct egress *e);
 /* A proxy that runs and answers, started when it is first needed. */
-MUST_USE enum sbx_code egress_proxy_need(struct egress *e, struct sbx_err *err);
+MUST_USE enum sbx_code egress_proxy_need(struct egress *e, bool wait, struct sbx_err *err);
 /* A socket of the gateway namespace, whatever namespace the caller is in; -1 with errno. */
 int egress_socket(const struct egress *e, int domain, int type);
 int egress_socket_of(const struct egress *e, int domain, int type, int protocol);

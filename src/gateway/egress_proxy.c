@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -163,6 +164,7 @@ enum sbx_code egress_dial_proxy(struct egress *e, const char *id, int *out, stru
                               .sin_port = htons(EGRESS_PROXY_PORT),
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     SCOPED_FD int fd = -1;
+    const struct timeval patience = { .tv_sec = 1 };
     char src[INET_ADDRSTRLEN] = "", header[96];
     struct egress_entry *n;
     enum sbx_code code;
@@ -175,10 +177,12 @@ enum sbx_code egress_dial_proxy(struct egress *e, const char *id, int *out, stru
     pthread_mutex_unlock(&e->lock);
     if (src[0] == 0)
         return err_set(err, SBX_E_FORBIDDEN, "this sandbox has no egress proxy");
-    code = egress_proxy_need(e, err);
+    code = egress_proxy_need(e, false, err);
     if (code != SBX_OK)
         return code;
     fd = egress_socket(e, AF_INET, SOCK_STREAM);
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0)
         return err_sys(err, SBX_E_UNAVAILABLE, "the egress proxy does not answer");
     len = snprintf(header, sizeof(header), "PROXY TCP4 %s 127.0.0.1 1 %d\r\n", src,

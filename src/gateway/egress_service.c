@@ -302,7 +302,7 @@ static void await(struct egress *e, const struct egress_child *c)
     }
 }
 
-enum sbx_code egress_proxy_need(struct egress *e, struct sbx_err *err)
+enum sbx_code egress_proxy_need(struct egress *e, bool wait, struct sbx_err *err)
 {
     enum sbx_code code = SBX_OK;
 
@@ -313,7 +313,8 @@ enum sbx_code egress_proxy_need(struct egress *e, struct sbx_err *err)
         e->proxy_wanted = true;
         wake(e);
     }
-    await(e, &e->proxy);
+    if (wait) /* the relay's thread must not: it asks again with the next connection */
+        await(e, &e->proxy);
     if (!e->proxy.ready)
         code = err_set(err, SBX_E_UNAVAILABLE, "this region's egress proxy does not run%s%s",
                        e->proxy.why[0] != 0 ? ": " : "", e->proxy.why);

@@ -352,7 +352,8 @@ static void mark_lost(struct gateway *g)
         if (s->in_driver &&
             g->driver->ops->observe(g->driver, s->runtime, &state, &err) == SBX_OK && state.alive)
             continue;
-        gateway_leave_driver(g, s);
+        if (!state.exists) /* else delete and deploy still have to take it away */
+            gateway_leave_driver(g, s);
         gateway_set_phase(g, s, GATEWAY_PHASE_FAILED);
         (void)str_copy(s->reason, sizeof(s->reason), "the sandbox was lost");
         metrics_add(g->counters, GATEWAY_M_LOST, METRICS_PLAIN, 1);

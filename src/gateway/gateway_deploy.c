@@ -77,10 +77,18 @@ static void deploy_succeeded(struct gateway_job *job)
     struct gateway_sandbox *s = job->sandbox;
     struct sbx_err err = { 0 };
     SCOPED_FREE char *body = NULL;
+    bool ended;
 
     (void)pthread_mutex_lock(&g->lock);
-    gateway_set_phase(g, s, GATEWAY_PHASE_RUNNING);
+    ended = s->ended;
+    if (!ended)
+        gateway_set_phase(g, s, GATEWAY_PHASE_RUNNING);
     (void)pthread_mutex_unlock(&g->lock);
+    if (ended) { /* between the last look and this one */
+        err_put(&err, SBX_E_UNKNOWN, "the sandbox ended before it was ready");
+        deploy_failed(job, &err);
+        return;
+    }
     body = body_of(gateway_sandbox_json(g, s->id));
     note_times(job);
     gateway_job_done(job, &err, body, true);
@@ -115,6 +123,7 @@ static bool claim(struct gateway_job *job)
         w->deleted = true;
         gateway_set_phase(g, s, GATEWAY_PHASE_STARTING);
         gateway_enter_driver(g, s, runtime);
+        s->ended = false;
         memcpy(s->key, w->key, sizeof(s->key));
         secret_wipe(w->key, sizeof(w->key));
         s->agent = w->agent;
@@ -172,8 +181,10 @@ static enum sbx_code bring_up(struct gateway_job *job, struct sbx_err *err)
     if (g->driver->ops->prepare(g->driver, &job->spec, job->arena, &prepared, err) != SBX_OK)
         return err->code;
     job->prepared_ms = time_mono_ms();
-    if (gateway_job_cancelled(job))
+    if (gateway_job_cancelled(job)) {
+        fd_close(&prepared.listen_fd);
         return err_set(err, SBX_E_CONFLICT, "the sandbox was deleted before it was ready");
+    }
     channel = (struct relay_sandbox){ .id = s->id,
                                       .listen_fd = prepared.listen_fd,
                                       .key = s->key,

@@ -162,6 +162,13 @@ static enum sbx_code parse_network(struct gateway_job *job, const json_t *body, 
     return SBX_OK;
 }
 
+static bool below(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+
+    return strncmp(path, folder, n) == 0 && (path[n] == 0 || path[n] == '/');
+}
+
 static enum sbx_code parse_persistence(struct gateway_job *job, const json_t *body,
                                        struct sbx_err *err)
 {
@@ -180,6 +187,8 @@ static enum sbx_code parse_persistence(struct gateway_job *job, const json_t *bo
                          "persistence.mode must be DIRECTORY, SNAPSHOT or BOTH");
     if (mount[0] != '/' || strlen(mount) >= sizeof(p->mount_path))
         return err_field(err, "persistence", "persistence.mountPath must be absolute");
+    if (below(mount, "/run") || below(mount, "/var/run")) /* the agent's place */
+        return err_field(err, "persistence", "persistence.mountPath may not be below /run");
     if (number(j, "snapshotMaxMb", 1, INT64_MAX >> 20, 2048, &p->snapshot_max_mb, err) != SBX_OK ||
         volume_key(job->spec.account_id, json_get_str(j, "volumeName", NULL), NULL, key, err) !=
             SBX_OK)

@@ -190,6 +190,18 @@ static enum sbx_code claim_start(struct gateway *g, const char *id, const char *
     return gateway_record(g, s, err);
 }
 
+static enum sbx_code never_started(struct gateway *g, const char *id, struct sbx_err *err)
+{
+    const struct gateway_sandbox *s;
+
+    (void)pthread_mutex_lock(&g->lock);
+    s = holder(g, id, err);
+    if (s != NULL && s->process.state != GATEWAY_PROCESS_NONE)
+        err_put(err, SBX_E_OPERATION_KNOWN, "the entry point was started before");
+    (void)pthread_mutex_unlock(&g->lock);
+    return err->code;
+}
+
 static enum sbx_code start(struct gateway *g, const char *id, const json_t *body, json_t *answer,
                            struct sbx_err *err)
 {
@@ -209,7 +221,7 @@ static enum sbx_code start(struct gateway *g, const char *id, const json_t *body
     if (!json_is_string(input) || json_string_length(input) > INPUT_MAX)
         return err_field(err, "stdin", "stdin must be a text of at most %d bytes", INPUT_MAX);
     if (entrypoint_of(body, err) != SBX_OK || runtime_of(g, id, runtime, err) != SBX_OK ||
-        check_entrypoint(g, runtime, err) != SBX_OK ||
+        check_entrypoint(g, runtime, err) != SBX_OK || never_started(g, id, err) != SBX_OK ||
         put_files(g, runtime, json_object_get(body, "files"), err) != SBX_OK ||
         claim_start(g, id, execution_id, err) != SBX_OK)
         return err->code;

@@ -439,11 +439,28 @@ static void snapshot_taken(struct gateway_job *job, const struct archive *a, int
     gateway_job_done(job, &err, text.data, true);
 }
 
+/* `latest` may have been written although its answer was lost. */
+static bool surely_unnamed(struct gateway_job *job, const struct archive *a)
+{
+    SCOPED_BUF struct buf text = BUF_INIT(VOLUME_SMALL_MAX);
+    SCOPED_JSON json_t *j = NULL;
+    struct sbx_err one = { 0 };
+    char key[VOLUME_KEY_MAX];
+
+    if (key_of(job->sandbox, "latest", key, &one) != SBX_OK)
+        return false;
+    if (volume_get(&job->backend, key, &text, &one) != SBX_OK)
+        return one.code == SBX_E_NOT_FOUND;
+    return json_parse_object(text.data, text.len, &j, &one) == SBX_OK &&
+           strcmp(json_get_str(j, "archive", ""), a->name) != 0;
+}
+
 static void snapshot_run(struct gateway_job *job)
 {
     struct archive a = { 0 };
     struct sbx_err err = { 0 };
     int64_t at_ms = time_unix_ms();
+    bool packed;
 
     if (may_snapshot(job, &err) != SBX_OK) {
         gateway_job_done(job, &err, NULL, false);
@@ -454,10 +471,14 @@ static void snapshot_run(struct gateway_job *job)
         gateway_job_done(job, &err, NULL, false);
         return;
     }
-    if (pack(job, &a, &err) != SBX_OK || write_latest(job, &a, at_ms, &err) != SBX_OK) {
+    packed = pack(job, &a, &err) == SBX_OK;
+    if (!packed || write_latest(job, &a, at_ms, &err) != SBX_OK) {
         struct sbx_err ignored = { 0 };
 
-        if (a.key[0] != 0) /* no object is left behind; the last good one is still `latest` */
+        if (a.key[0] != 0 &&
+            (!packed ||
+             surely_unnamed(
+                 job, &a))) /* no object is left behind; the last good one is still `latest` */
             (void)!volume_delete(&job->backend, a.key, &ignored);
         snapshot_failed(job, &err);
         return;

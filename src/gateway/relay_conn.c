@@ -47,7 +47,12 @@ static void watch(struct relay *r, struct relay_conn *c, uint32_t events)
 
     if (c->events == events)
         return;
-    (void)epoll_ctl(r->epoll, EPOLL_CTL_MOD, c->fd, &e);
+    /* An end that nobody waits for would still report its hang-up, for ever. */
+    (void)epoll_ctl(r->epoll,
+                    events == 0      ? EPOLL_CTL_DEL
+                    : c->events == 0 ? EPOLL_CTL_ADD
+                                     : EPOLL_CTL_MOD,
+                    c->fd, &e);
     c->events = events;
 }
 
@@ -84,10 +89,12 @@ void relay_accept(struct relay *r, struct relay_box *box)
 
         if (fd < 0)
             return;
-        if (box->pending >= RELAY_PENDING_MAX || conn_new(r, box, fd, RELAY_CONN_PENDING) == NULL) {
+        if (box->pending >= RELAY_PENDING_MAX) {
             fd_close(&fd);
             continue;
         }
+        if (conn_new(r, box, fd, RELAY_CONN_PENDING) == NULL) /* it has closed fd */
+            continue;
         box->pending++;
         r->pending++;
     }
@@ -259,7 +266,8 @@ static void on_hello(struct relay *r, struct relay_conn *c, const unsigned char 
     else if (h.kind == SBX_AGENT_BULK)
         become_bulk(r, c, h.dial_id, finished);
     else if (h.kind == SBX_AGENT_RELAY_KIND && r->relays < RELAY_RELAYS_MAX &&
-             box->tunnels < SBX_AGENT_RELAYS_MAX) {
+             (box->tunnels < RELAY_FAIR ||
+              (r->relays < RELAY_RELAYS_MAX / 2 && box->tunnels < SBX_AGENT_RELAYS_MAX))) {
         box->pending--, r->pending--;
         c->kind = RELAY_CONN_TUNNEL_HELLO;
     } else

@@ -27,6 +27,7 @@ enum {
     RELAY_START_ROOM = 64 * 1024,     /* of the budget that must be free to start an execution */
     RELAY_PUMP_SIZE = 256 * 1024,     /* each way of a relayed connection */
     RELAY_RELAYS_MAX = 1024,          /* of all sandboxes */
+    RELAY_FAIR = 16,                  /* of one sandbox, once half of them are in use */
 };
 
 enum relay_source { RELAY_SOURCE_WAKE, RELAY_SOURCE_LISTEN, RELAY_SOURCE_CONN };

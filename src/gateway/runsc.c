@@ -360,8 +360,6 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
     runsc_path(r, spec->id, "hostname", hostname);
     runsc_path(r, spec->id, "preload", preload);
     runsc_bundle_bind(&b, workspace, "/workspace", false);
-    if (spec->agent || r->features.statx_fault)
-        runsc_bundle_bind(&b, agent, SBX_AGENT_DIR, true);
     runsc_path(r, spec->id, "p", probe);
     if (is_probe(spec))
         runsc_bundle_bind(&b, probe, GATEWAY_CHECKIN_DIR, true);
@@ -373,6 +371,9 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
         runsc_bundle_bind(&b, lease->resolv_conf, "/etc/resolv.conf", true);
     if (spec->mount.source != NULL)
         runsc_bundle_bind(&b, spec->mount.source, spec->mount.target, false);
+    /* Last: nothing of a tenant's, by whatever link of its image, lies over it. */
+    if (spec->agent || r->features.statx_fault)
+        runsc_bundle_bind(&b, agent, SBX_AGENT_DIR, true);
     return runsc_run_write_config(r, spec->id, &b, err);
 }
 

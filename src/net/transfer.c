@@ -409,6 +409,7 @@ bool net_transfer_again(struct transfer *t, CURLcode rc)
 {
     bool reads = strcmp(method_of(t), "GET") == 0 || strcmp(method_of(t), "HEAD") == 0;
     char *to = NULL;
+    int64_t left_ms;
 
     if (rc != CURLE_OK || t->redirects <= 0 || t->spec.read_body != NULL)
         return false;
@@ -417,6 +418,11 @@ bool net_transfer_again(struct transfer *t, CURLcode rc)
         return false;
     if (curl_easy_getinfo(t->easy, CURLINFO_REDIRECT_URL, &to) != CURLE_OK || to == NULL ||
         !same_place(t->spec.url, to))
+        return false;
+    left_ms = (t->spec.timeout_ms > 0 ? t->spec.timeout_ms : NET_TIMEOUT_DEFAULT_MS) -
+              (time_mono_ms() - t->started_ms);
+    if (left_ms <= 0 || /* one deadline for all of it; libcurl's would start anew */
+        curl_easy_setopt(t->easy, CURLOPT_TIMEOUT_MS, (long)left_ms) != CURLE_OK)
         return false;
     t->redirects--;
     forget_answer(t);

@@ -97,8 +97,8 @@ void reconcile_run_answered(void *arg, const struct gateway_client_answer *answe
     (void)pthread_mutex_lock(&r->lock);
     mine->next = r->answers;
     r->answers = mine;
+    reconcile_runs_wake(r); /* under the lock: the loop may end, and r with it, right after it */
     (void)pthread_mutex_unlock(&r->lock);
-    reconcile_runs_wake(r);
 }
 
 static void answer_free(struct run_answer *answer)

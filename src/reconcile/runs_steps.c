@@ -324,7 +324,8 @@ static enum sbx_code settle_read_back(struct reconcile_runs *r, const struct sto
     const char *content = json_get_str(answer->json, "content", NULL);
     bool good = answer->code == SBX_OK && content != NULL &&
                 base64_decode(&plain, content, strlen(content)) && plain.len > 0 &&
-                plain.len <= RECONCILE_RUN_AUTH_MAX;
+                plain.len <= RECONCILE_RUN_AUTH_MAX && utf8_valid(plain.data, plain.len) &&
+                memchr(plain.data, 0, plain.len) == NULL;
 
     if (good) {
         enum sbx_code code = seal_close(

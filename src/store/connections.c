@@ -48,7 +48,8 @@ const struct store_stmt STORE_STMT_CONNECTIONS[] = {
                           "ON CONFLICT (installation_id, owner_user_id) DO UPDATE SET app_id = "
                           "excluded.app_id, "
                           "template_id = excluded.template_id, region = excluded.region, "
-                          "updated_at = " NOW_MS " WHERE NOT EXISTS (SELECT FROM "
+                          "updated_at = " NOW_MS
+                          " WHERE k.state IN ('ABSENT', 'READY') AND NOT EXISTS (SELECT FROM "
                           "sandboxd.operations o WHERE o.connection_id = "
                           "k.connection_id AND " UNFINISHED ") RETURNING k.connection_id",
                           7, true },
@@ -66,7 +67,8 @@ const struct store_stmt STORE_STMT_CONNECTIONS[] = {
                              "UPDATE sandboxd.connections k SET auth_sealed = $2::bytea, "
                              "github_sealed = $3::bytea, "
                              "auth_generation = k.auth_generation + 1, state = 'READY', updated_at "
-                             "= " NOW_MS " WHERE k.connection_id = $1 AND NOT EXISTS (SELECT FROM "
+                             "= " NOW_MS " WHERE k.connection_id = $1 AND k.state IN ('ABSENT', "
+                                         "'READY') AND NOT EXISTS (SELECT FROM "
                              "sandboxd.operations o "
                              "WHERE o.connection_id = k.connection_id AND " UNFINISHED
                              ") RETURNING k.connection_id",

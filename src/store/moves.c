@@ -24,7 +24,11 @@
 #define COMES_UP        UP " AND s.status IN ('STARTING', 'ALLOCATING', 'RESUMING')"
 #define IF(condition, value, otherwise)                                                            \
     "CASE WHEN " condition " THEN " value " ELSE " otherwise " END"
-#define DESIRED         "CASE $6::integer WHEN 0 THEN s.desired_status WHEN 1 THEN $7::text END"
+/* A wish to end that came while a slow step was under way outlives the step. */
+#define DESIRED                                                                                    \
+    "CASE WHEN s.desired_status = 'TERMINATED' AND $4::text <> 'TERMINATED' "                      \
+    "THEN s.desired_status WHEN $6::integer = 0 THEN s.desired_status "                            \
+    "WHEN $6::integer = 1 THEN $7::text END"
 #define DEADLINE        "CASE WHEN $14::bigint > 0 THEN now() + sandboxd.span($14::bigint) END"
 #define LEASE_END       "now() + sandboxd.span($16::bigint)"
 #define SECONDS(column) "s." column " * interval '1 second'"

@@ -234,7 +234,8 @@ static bool apply(struct sim *s, const struct store_move *m)
         r->generation++;
         land(s, r, to);
     }
-    if (m->desired_op != STORE_KEEP)
+    if (m->desired_op != STORE_KEEP &&
+        !(r->desired == SANDBOX_TERMINATED && m->to != SANDBOX_TERMINATED))
         r->desired = m->desired_op == STORE_SET ? m->desired : SANDBOX_STATUS_NONE;
     if (m->fault)
         r->fault = m->fault;

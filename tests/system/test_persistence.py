@@ -98,6 +98,17 @@ class Backend:
         again = t.wait(box, "READY", "SUSPENDED")
         self.assertIn(again["status"], ("READY", "SUSPENDED"))
 
+    def test_a_terminate_during_a_pause_is_not_forgotten(self):
+        t = self.world()
+        box = t.ready()
+        self.ok(t, box, "head -c 60000000 /dev/urandom > big")
+        answers = in_parallel(2, lambda i: t.act("pause", box, None) if i == 0 else
+                              (wait_for("SUSPENDING", lambda: t.get(box)["status"] != "READY", 20),
+                               t.act("terminate", box, None))[1])
+        self.assertIn((answers[1].status, answers[1].code), [(409, "SANDBOX_CHANGING_STATE"), (200, None)])
+        wait_for("TERMINATED", lambda: t.get(box)["status"] == "TERMINATED", 60)
+        self.assertEqual(t.get(box)["terminationReason"], "USER_REQUESTED")
+
     def test_idle_leaves_a_paused_one_alone_case_17(self):
         t = self.world(idleTimeoutSeconds=2)
         box = t.ready()
@@ -303,6 +314,7 @@ class OnDir(Backend, SystemTest):
 
 class OnS3(Backend, SystemTest):
     # The same everywhere, and slow on this server: shown on the folder backend and by test_region_s3.
+    test_a_terminate_during_a_pause_is_not_forgotten = None
     test_idle_leaves_a_paused_one_alone_case_17 = test_refusals_of_pause_and_resume = None
     test_excludes_and_their_override_case_23 = test_many_pauses_at_once_write_one_archive_case_8 = None
     test_without_a_backend_a_create_is_refused = test_a_mount_outside_the_workspace = None

@@ -1,6 +1,7 @@
 """Executions through one region gateway and the limits of a sandbox, on the real runtime."""
 # ctest: timeout 240
 
+import glob
 import base64
 import os
 import signal
@@ -213,18 +214,21 @@ class Limits(RegionTest):
         self.assert_gone(box)
 
     def test_cpu(self):
+        """The kernel holds the quota: what the sandbox's control group says, on either hierarchy."""
         box = self.deploy(resources={"cpuMillis": 250, "memoryMb": 256, "diskMb": 128})
-        spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
-        began = time.monotonic()
-        self.execute(box, ["sh", "-c", spin], timeoutSeconds=60)
-        slow = time.monotonic() - began
+        v1 = glob.glob(f"/sys/fs/cgroup/cpu*/sandboxd/*/{box}/cpu.cfs_quota_us")
+        v2 = glob.glob(f"/sys/fs/cgroup/sandboxd/*/{box}/cpu.max")
+        self.assertTrue(v1 or v2, "no control group")
+        if v1:
+            period = v1[0].replace("quota", "period")
+            with open(v1[0]) as quota, open(period) as whole:
+                share = int(quota.read()) / int(whole.read())
+        else:
+            with open(v2[0]) as f:
+                quota, whole = f.read().split()
+                share = int(quota) / int(whole)
+        self.assertEqual(share, 0.25)
         self.delete(box)
-        box = self.deploy(resources={"cpuMillis": 2000, "memoryMb": 256, "diskMb": 128})
-        began = time.monotonic()
-        self.execute(box, ["sh", "-c", spin], timeoutSeconds=60)
-        fast = time.monotonic() - began
-        self.delete(box)
-        self.assertGreater(slow, 1.5 * fast)
 
     def test_writes_of_one_are_not_seen_by_another(self):
         one, two = self.deploy(), self.deploy()

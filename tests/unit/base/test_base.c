@@ -131,6 +131,11 @@ static void a_sealed_value_opens_only_where_it_was_closed(void **state)
         assert_int_equal(seal_open(keys, "t.c.1", sealed.data, n, &plain, &err), SBX_E_INTERNAL);
         err = (struct sbx_err){ 0 };
     }
+    assert_int_equal(seal_open(NULL, "t.c.1", sealed.data, sealed.len, &plain, &err),
+                     SBX_E_INTERNAL);
+    err = (struct sbx_err){ 0 };
+    assert_int_equal(seal_close(NULL, "t.c.1", "hush", 4, &sealed, &err), SBX_E_UNAVAILABLE);
+    err = (struct sbx_err){ 0 };
     seal_keys_free(keys);
     assert_int_equal(seal_keys_parse("k1 12", &keys, &err), SBX_E_INVALID);
 }

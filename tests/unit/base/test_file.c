@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,12 +83,34 @@ static int teardown(void **state)
     return file_remove_tree(dir, &err) == SBX_OK ? 0 : -1;
 }
 
+/* How deep a tree is may be a tenant's choice. */
+static void test_remove_tree_of_any_depth(void **state)
+{
+    struct sbx_err err = { 0 };
+    int at, next;
+
+    (void)state;
+    assert_int_equal(file_make_dirs(in_dir("deep"), 0700, &err), SBX_OK);
+    at = open(in_dir("deep"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < 1000; i++) {
+        assert_true(at >= 0);
+        assert_int_equal(mkdirat(at, "d", 0700), 0);
+        next = openat(at, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        (void)close(at);
+        at = next;
+    }
+    (void)close(at);
+    assert_int_equal(file_remove_tree(in_dir("deep"), &err), SBX_OK);
+    assert_false(file_exists(in_dir("deep")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write_replaces_and_reads_back),
         cmocka_unit_test(test_read_is_bounded_and_tells_absence),
         cmocka_unit_test(test_remove_tree_does_not_follow_links),
+        cmocka_unit_test(test_remove_tree_of_any_depth),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
