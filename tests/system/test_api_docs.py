@@ -165,17 +165,26 @@ def pauses(p, t, template):
     t.terminate(box)
 
 
+def other_pages():
+    """The pages of the personal runs and of the worker check-in, one level down: their tests hold them."""
+    text = ""
+    for name in ("personal-runs.md", "worker-checkin.md"):
+        with open(os.path.join(SOURCE, "docs", name)) as f:
+            text += "\n" + re.sub(r"(?m)^#", "##", f.read())
+    return text
+
+
 class Docs(SystemTest):
     stack_options = {"driver": "fake"}
 
     def test_the_page_is_what_the_server_answers(self):
         with open(os.path.join(SOURCE, "docs/openapi.json")) as f:
             self.stack.doc = json.load(f)
-        page = write_page(self.stack)
+        page = write_page(self.stack) + other_pages()
         described = {p.removeprefix(PUBLIC) for p in self.stack.doc["paths"]}
         for path in described:
-            if not path.startswith(("/solution-connections", "/sandbox-orchestrator")):
-                self.assertIn(f" {PUBLIC}{path}", page, "an endpoint without an example")
+            prefix = "" if path.startswith(("/solution-connections", "/sandbox-orchestrator")) else PUBLIC
+            self.assertIn(f" {prefix}{path}", page, "an endpoint without an example")
         if WRITE:
             with open(PAGE, "w") as f:
                 f.write(page)
