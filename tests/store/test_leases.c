@@ -98,11 +98,9 @@ static void a_lease_that_ends_gives_the_row_back(void **state)
 
     OK(store_sandbox_claim_due(w->db, "dead", 30, 10, w->a, &due, &err));
     assert_int_equal(due.count, 1);
-    for (int i = 0; i < 1000; i++) {
-        OK(store_sandbox_next_due(w->db, &in_ms, &err));
-        if (in_ms == 0)
-            break;
-    }
+    (void)world_sql(w, "SELECT pg_sleep(0.1)");
+    OK(store_sandbox_next_due(w->db, &in_ms, &err));
+    assert_int_equal(in_ms, 0);
     OK(store_sandbox_claim_due(w->db, "heir", LEASE_MS, 10, w->a, &due, &err));
     assert_int_equal(due.count, 1);
     assert_int_equal(due.rows[0].attempt, 2);
