@@ -25,7 +25,7 @@
 #include "base/time.h"
 #include "gateway/egress.h"
 
-enum { RUN_MS = 30000, CONNECT_MS = 1500, MANY_MAX = 200, MANY = 40 };
+enum { RUN_MS = 30000, CONNECT_MS = 1500, PROXY_START_MS = 10000, MANY_MAX = 200, MANY = 40 };
 
 static struct {
     char dir[64], tag[8], outside[16], self[256];
@@ -399,20 +399,34 @@ static void refusals(void **state)
     }
 }
 
+/* The proxy starts anew with the gateway: until then a connection is refused, and the relay says so
+ * to the sandbox. */
+static int dial_proxy(const char *id)
+{
+    int64_t deadline = time_mono_ms() + PROXY_START_MS;
+    struct sbx_err err = { 0 };
+    int fd = -1;
+
+    while (egress_dial_proxy(t.e, id, &fd, &err) == SBX_E_UNAVAILABLE &&
+           time_mono_ms() < deadline) {
+        err = (struct sbx_err){ 0 };
+        (void)usleep(50000);
+    }
+    if (fd < 0)
+        fail_msg("%s", err.msg);
+    return fd;
+}
+
 /* One request through the proxy, as the sandbox's relay would send it: the answer's status. */
 static int through_proxy(const char *id, const char *request)
 {
-    struct sbx_err err = { 0 };
     char answer[4096] = "";
-    SCOPED_FD int fd = -1;
-    struct pollfd p = { .events = POLLIN };
+    SCOPED_FD int fd = dial_proxy(id);
+    struct pollfd p = { .fd = fd, .events = POLLIN };
     size_t len = 0;
     int status = 0;
 
-    if (egress_dial_proxy(t.e, id, &fd, &err) != SBX_OK)
-        fail_msg("%s", err.msg);
     assert_int_equal(write(fd, request, strlen(request)), (ssize_t)strlen(request));
-    p.fd = fd;
     while (len < 12 && poll(&p, 1, 5000) > 0) {
         ssize_t n = read(fd, answer + len, sizeof(answer) - len - 1);
 
