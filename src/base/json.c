@@ -52,6 +52,10 @@ static enum sbx_code parse_object(const void *text, size_t len, size_t flags, js
         if (json_error_code(&why) == json_error_null_character ||
             json_error_code(&why) == json_error_null_byte_in_key)
             return err_set(err, SBX_E_INVALID, "The body has a NUL character in a string.");
+        if (json_error_code(&why) == json_error_numeric_overflow)
+            return err_set(err, SBX_E_INVALID,
+                           "The body has a number that is too large at line %d, column %d.",
+                           why.line, why.column);
         return err_set(err, SBX_E_INVALID, "The body is not valid JSON at line %d, column %d.",
                        why.line, why.column);
     }

@@ -54,6 +54,8 @@ class Requests(SystemTest):
                 self.assertEqual(answer.status, 400, (path, name, answer))
                 self.assertEqual(answer.json["success"], False)
                 self.assertLess(time.monotonic() - began, 2, (path, name))
+        for number in (b"1e999", b"9223372036854775808"):  # JSON, but no number of ours
+            self.assertIn("too large", self.post("/sandbox/execute", b'{"a":' + number + b"}").json["error"])
 
     def test_case_45_a_wrong_type_names_the_field_and_the_type(self):
         good = {
