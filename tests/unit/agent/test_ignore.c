@@ -141,7 +141,8 @@ static void a_hostile_pattern_costs_little(void **state)
     for (size_t i = 1; i < sizeof(path) - 1; i += 2)
         path[i] = '/';
     check(pattern, path, false, false);
-    assert_true(clock() - began < 5 * CLOCKS_PER_SEC);
+    /* Backtracking would take for ever; a sanitizer takes some seconds. */
+    assert_true(clock() - began < 30 * CLOCKS_PER_SEC);
 }
 
 /* The oracle ------------------------------------------------------------------------------------

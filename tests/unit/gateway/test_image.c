@@ -214,8 +214,8 @@ static void make_image(const char *name, char digest[IMAGE_DIGEST_SIZE])
 
 static const char *ref(const char *host, const char *name, const char *digest)
 {
-    static char ring[4][IMAGE_REFERENCE_MAX];
-    static int at;
+    static _Thread_local char ring[4][IMAGE_REFERENCE_MAX];
+    static _Thread_local int at;
 
     at = (at + 1) % 4;
     (void)snprintf(ring[at], sizeof(ring[at]), "%s/test/%s@%s", host, name, digest);
