@@ -16,7 +16,6 @@ enum {
     TOKENS_MAX = 10000000,
     TIME_MIN_S = 60,
     TIME_MAX_S = 86400,
-    RUN_ID_MAX = 128,
     CALLBACK_TOKEN_MAX = 16 * 1024,
     HOST_MAX = 2048,
     PEM_MAX = 16 * 1024,
@@ -26,18 +25,6 @@ static enum sbx_code repository_check(const json_t *v, const char *path, struct 
 {
     if (!github_repository_valid(json_string_value(v)))
         return err_field(err, path, "%s must be owner/name.", path);
-    return SBX_OK;
-}
-
-static enum sbx_code run_id_check(const json_t *v, const char *path, struct sbx_err *err)
-{
-    static const char ALLOWED[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const char *text = json_string_value(v);
-
-    if (text[strspn(text, ALLOWED)] != '\0' || strcmp(text, "claim") == 0)
-        return err_field(err, path, "%s must be 1 to %d of A-Z a-z 0-9 . _ -, and not 'claim'.",
-                         path, RUN_ID_MAX);
     return SBX_OK;
 }
 
@@ -166,8 +153,8 @@ SCHEMA(API_CONNECTION_NAMED, "ConnectionNamed", NAMED_FIELDS);
 
 static const struct api_field CLAIM_FIELDS[] = {
     F_STR("grant", REQ | API_SECRET, 1, 255, "The owner's grant."),
-    F_CHECKED("runId", REQ, 1, RUN_ID_MAX, run_id_check,
-              "The run that is to be bound to it for ever."),
+    F_TEXT("runId", REQ, valid_run_id, "^[A-Za-z0-9._-]{1,128}$",
+           "The run that is to be bound to it for ever; not 'claim'."),
 };
 SCHEMA(API_RUN_CLAIM, "RunClaim", CLAIM_FIELDS);
 

@@ -5,6 +5,7 @@
 
 #include "api/call.h"
 #include "api/fields.h"
+#include "api/workers.h"
 #include "sbx/version.h"
 
 /* GET /openapi.json: OpenAPI 3.1 from the route rows and the field tables that also
@@ -12,12 +13,28 @@
 
 enum { STATUS_SLOTS = 600 };
 
-/* What every operation for a person may answer, beside its own list (contract 1). */
-static const enum sbx_code COMMON[] = {
+/* What every operation may answer, beside its own list, by who calls it (contract 1, 6, 7). */
+static const enum sbx_code PERSONS[] = {
     SBX_E_INVALID,           SBX_E_UNAUTHENTICATED,    SBX_E_TOKEN_EXPIRED, SBX_E_TOKEN_KIND,
     SBX_E_ACCOUNT_FORBIDDEN, SBX_E_INSUFFICIENT_SCOPE, SBX_E_NOT_ENTITLED,  SBX_E_ROLE_FORBIDDEN,
     SBX_E_RATE_LIMITED,      SBX_E_UNAVAILABLE,
 };
+static const enum sbx_code PRINCIPALS[] = {
+    SBX_E_INVALID,      SBX_E_UNAUTHENTICATED,    SBX_E_TOKEN_EXPIRED,
+    SBX_E_TOKEN_KIND,   SBX_E_INSUFFICIENT_SCOPE, SBX_E_INSTALLATION_SUSPENDED,
+    SBX_E_RATE_LIMITED, SBX_E_UNAVAILABLE,
+};
+static const enum sbx_code WORKERS[] = {
+    SBX_E_WORKER_TOKEN_MISSING,  SBX_E_WORKER_TOKEN_MALFORMED,
+    SBX_E_IDENTITY_UNAVAILABLE,  SBX_E_WORKER_TOKEN_SIGNATURE,
+    SBX_E_WORKER_TOKEN_EXPIRED,  SBX_E_WORKER_TOKEN_ISSUER,
+    SBX_E_WORKER_TOKEN_AUDIENCE, SBX_E_WORKER_TOKEN_CLAIMS,
+    SBX_E_WORKER_TOKEN_SANDBOX,  SBX_E_CAPABILITY_DENIED,
+    SBX_E_SUBJECT_REQUIRED,      SBX_E_SUBJECT_INVALID,
+    SBX_E_STREAM_NOT_FOUND,      SBX_E_RATE_LIMITED,
+    SBX_E_UNAVAILABLE,           SBX_E_BUSY,
+};
+static const enum sbx_code PUBLIC[] = { SBX_E_INVALID };
 static const enum sbx_code WITH_BODY[] = { SBX_E_TOO_LARGE, SBX_E_MEDIA_TYPE };
 
 static const char *const METHOD_KEYS[HTTP_METHOD_COUNT] = {
@@ -30,13 +47,20 @@ static json_t *schema_ref(const char *name)
     return json_pack("{s:o}", "$ref", json_sprintf("#/components/schemas/%s", name));
 }
 
-static json_t *content(const char *name)
+static json_t *content(const char *type, const char *name)
 {
-    return json_pack("{s:{s:o}}", "application/json", "schema", schema_ref(name));
+    return json_pack("{s:{s:o}}", type, "schema", schema_ref(name));
 }
 
-static void add_error(json_t *responses, enum sbx_code code)
+/* Is it a problem, or our own envelope? */
+static bool has_problems(const struct route *route)
 {
+    return route->auth == API_AUTH_WORKER;
+}
+
+static void add_error(json_t *responses, const struct route *route, enum sbx_code code)
+{
+    const char *name = has_problems(route) ? api_worker_problem_name(code) : sbx_code_name(code);
     char status[8];
     json_t *have;
 
@@ -44,13 +68,21 @@ static void add_error(json_t *responses, enum sbx_code code)
     have = json_object_get(responses, status);
     if (have == NULL) {
         json_put_new(responses, status,
-                     json_pack("{s:s, s:o}", "description", sbx_code_name(code), "content",
-                               content(API_ERROR_ANSWER.name)));
+                     json_pack("{s:s, s:o}", "description", name, "content",
+                               has_problems(route)
+                                   ? content(API_WORKER_PROBLEM_TYPE, API_WORKER_PROBLEM.name)
+                                   : content("application/json", API_ERROR_ANSWER.name)));
         return;
     }
-    json_put_new(
-        have, "description",
-        json_sprintf("%s, %s", json_get_str(have, "description", ""), sbx_code_name(code)));
+    json_put_new(have, "description",
+                 json_sprintf("%s, %s", json_get_str(have, "description", ""), name));
+}
+
+static void add_errors(json_t *responses, const struct route *route, const enum sbx_code *codes,
+                       size_t max)
+{
+    for (size_t i = 0; i < max && codes[i] != SBX_OK; i++)
+        add_error(responses, route, codes[i]);
 }
 
 static json_t *responses_of(const struct route *route)
@@ -64,14 +96,19 @@ static json_t *responses_of(const struct route *route)
         (void)snprintf(status, sizeof(status), "%d", spec->status[i]);
         json_put_new(responses, status,
                      json_pack("{s:s, s:o}", "description", spec->summary, "content",
-                               content(spec->answer->name)));
+                               content("application/json", spec->answer->name)));
     }
-    for (size_t i = 0; i < COUNT_OF(COMMON); i++)
-        add_error(responses, COMMON[i]);
-    for (size_t i = 0; route->body == HTTP_BODY_JSON && i < COUNT_OF(WITH_BODY); i++)
-        add_error(responses, WITH_BODY[i]);
-    for (size_t i = 0; i < API_ERRORS_MAX && spec->errors[i] != SBX_OK; i++)
-        add_error(responses, spec->errors[i]);
+    if (route->auth == API_AUTH_WORKER)
+        add_errors(responses, route, WORKERS, COUNT_OF(WORKERS));
+    else if (route->auth == API_AUTH_PRINCIPAL)
+        add_errors(responses, route, PRINCIPALS, COUNT_OF(PRINCIPALS));
+    else if (route->auth == API_AUTH_NONE)
+        add_errors(responses, route, PUBLIC, COUNT_OF(PUBLIC));
+    else
+        add_errors(responses, route, PERSONS, COUNT_OF(PERSONS));
+    if (route->body == HTTP_BODY_JSON)
+        add_errors(responses, route, WITH_BODY, COUNT_OF(WITH_BODY));
+    add_errors(responses, route, spec->errors, API_ERRORS_MAX);
     return responses;
 }
 
@@ -99,38 +136,71 @@ static void add_path_parameters(const char *path, json_t *list)
                                               "path", "required", 1, "schema", "type", "string"));
 }
 
-static const char *callers_of(const struct route *route)
+/* The person whom a service works for; an owner who reads names nobody. */
+static void add_subject(const struct route *route, json_t *list)
+{
+    if (route->auth != API_AUTH_WORKER)
+        return;
+    (void)json_array_append_new(
+        list, json_pack("{s:s, s:s, s:b, s:s, s:{s:s, s:s}}", "name", "X-OV-Subject", "in",
+                        "header", "required", route->method == HTTP_POST, "description",
+                        "The person a service works for, who must own the stream.", "schema",
+                        "type", "string", "pattern", API_WORKER_SUBJECT_PATTERN));
+}
+
+static json_t *description_of(const struct route *route)
 {
     const struct api_spec *spec = route->spec;
+    const char *who = spec->roles == ROLES_ANY
+                          ? "Any member of the account may call it."
+                          : "An admin or technical member of the account may call it.";
 
-    if (route->auth == API_AUTH_PRINCIPAL)
-        return "Service principals of the installation only.";
-    if (route->auth == API_AUTH_OWNER)
-        return "User tokens of the connection's owner only.";
-    return spec->roles == ROLES_ANY ? "Any member of the account may call it."
-                                    : "An admin or technical member of the account may call it.";
+    switch ((enum api_auth_kind)route->auth) {
+    case API_AUTH_PERSON:
+        return json_sprintf("MCP keys and OAuth tokens need the %s scope. %s",
+                            scopes_name(spec->scope), who);
+    case API_AUTH_OWNER:
+        return json_string("User tokens of the connection's owner only.");
+    case API_AUTH_PRINCIPAL:
+        return json_sprintf("Service principals of the installation with the %s permission only.",
+                            scopes_permission_name(spec->permission));
+    case API_AUTH_WORKER:
+        return json_string(
+            route->method == HTTP_POST
+                ? "First-party service tokens whose principal holds " WORKER_CAPABILITY " only."
+                : "The same service tokens, or a token of the stream's owner; MCP keys and OAuth "
+                  "tokens need the quave:read scope.");
+    case API_AUTH_NONE:
+    case API_AUTH_UNSET:
+    case API_AUTH_OPERATOR:
+        break;
+    }
+    return json_string("Public.");
 }
 
 static json_t *operation(const struct route *route, const struct api_bounds *bounds)
 {
     const struct api_spec *spec = route->spec;
     json_t *parameters = json_array();
-    json_t *op = json_pack("{s:s, s:s}", "operationId", route->name, "summary", spec->summary);
+    json_t *op = json_pack("{s:s, s:s, s:o}", "operationId", route->name, "summary", spec->summary,
+                           "description", description_of(route));
 
-    if (spec->scope != 0)
-        json_put_new(op, "description",
-                     json_sprintf("MCP keys and OAuth tokens need the %s scope. %s",
-                                  scopes_name(spec->scope), callers_of(route)));
-    else
-        json_put_str(op, "description", callers_of(route));
     add_path_parameters(route->path, parameters);
+    add_subject(route, parameters);
     if (spec->query != NULL)
         add_query_parameters(spec->query, bounds, parameters);
     json_put_new(op, "parameters", parameters);
-    if (spec->body != NULL)
+    if (spec->body != NULL) /* one without fields may be left out */
         json_put_new(op, "requestBody",
-                     json_pack("{s:b, s:o}", "required", 1, "content", content(spec->body->name)));
+                     json_pack("{s:b, s:o}", "required", spec->body->count > 0, "content",
+                               content("application/json", spec->body->name)));
     json_put_new(op, "responses", responses_of(route));
+    if (route->auth == API_AUTH_NONE)
+        json_put_new(op, "security", json_array());
+    else if (route->auth == API_AUTH_WORKER && route->method == HTTP_POST)
+        json_put_new(op, "security", json_pack("[{s:[]}]", "service"));
+    else if (route->auth == API_AUTH_WORKER)
+        json_put_new(op, "security", json_pack("[{s:[]}, {s:[]}]", "service", "token"));
     return op;
 }
 
@@ -152,9 +222,8 @@ static void add_route(json_t *paths, json_t *schemas, const struct route *route,
     const struct api_spec *spec = route->spec;
     json_t *path = json_object_get(paths, route->path);
 
-    if (route->auth != API_AUTH_PERSON && route->auth != API_AUTH_OWNER &&
-        route->auth != API_AUTH_PRINCIPAL)
-        return;
+    if (spec == NULL || spec->answer == NULL)
+        return; /* this description, health probes */
     if (path == NULL) {
         path = json_object();
         json_put_new(paths, route->path, path);
@@ -172,12 +241,13 @@ void api_print_openapi(const struct api_bounds *bounds, struct buf *out)
     char *text;
 
     add_schema(schemas, &API_ERROR_ANSWER, bounds, false);
+    add_schema(schemas, &API_WORKER_PROBLEM, bounds, false);
     for (size_t t = 0; t < API_PUBLIC_COUNT; t++) {
         for (size_t i = 0; i < API_PUBLIC[t].count; i++)
             add_route(paths, schemas, &API_PUBLIC[t].routes[i], bounds);
     }
     doc = json_pack("{s:s, s:{s:s, s:s, s:s, s:{s:s, s:s}}, s:[{s:s}], s:o,"
-                    " s:{s:o, s:{s:{s:s, s:s, s:s}}}, s:[{s:[]}]}",
+                    " s:{s:o, s:{s:{s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:s}}}, s:[{s:[]}]}",
                     "openapi", "3.1.0", "info", "title", "Agent Sandboxes API", "version",
                     SBX_VERSION, "description",
                     "Isolated gVisor sandboxes for agent workloads, made from versioned templates.",
@@ -185,7 +255,9 @@ void api_print_openapi(const struct api_bounds *bounds, struct buf *out)
                     "servers", "url", "/", "paths", paths, "components", "schemas", schemas,
                     "securitySchemes", "token", "type", "http", "scheme", "bearer", "description",
                     "A user token, MCP key or OAuth access token; with or without 'Bearer '.",
-                    "security", "token");
+                    "service", "type", "http", "scheme", "bearer", "bearerFormat", "JWT",
+                    "description", "An RS256 service token of the configured issuer.", "security",
+                    "token");
     assert(doc != NULL);
     text = json_dumps(doc, JSON_INDENT(2));
     assert(text != NULL);

@@ -40,69 +40,68 @@ static void fault(json_t *errors, const char *parent, const char *key, const cha
                                           utf8_cut(path.data, path.len), "message", message));
 }
 
-static void unknown_keys(json_t *errors, const char *parent, const json_t *object,
-                         const char *const *known, size_t count)
+static const char *wrong_type(enum api_type type)
+{
+    return type == API_T_BOOL     ? "must be true or false"
+           : type == API_T_STRING ? "must be a string"
+                                  : "must be an object";
+}
+
+/* Every fault of the object by its table, nested ones too. parent: NULL at the top. */
+static void judge(json_t *errors, const char *parent, const json_t *object,
+                  const struct api_schema *schema);
+
+static void judge_value(json_t *errors, const char *parent, const struct api_field *f,
+                        const json_t *v)
+{
+    SCOPED_JSON json_t *alone = json_object();
+    const struct api_schema one = { .fields = f, .count = 1 };
+    struct sbx_err err = { 0 };
+
+    if (f->type == API_T_OBJECT && json_is_object(v)) {
+        judge(errors, f->name, v, f->of);
+        return;
+    }
+    (void)json_object_set(alone, f->name, (json_t *)(uintptr_t)v);
+    if (api_schema_check(&one, NULL, alone, &err) != SBX_OK)
+        fault(errors, parent, f->name,
+              f->type == API_T_STRING && json_is_string(v) ? f->doc : wrong_type(f->type));
+}
+
+static void judge(json_t *errors, const char *parent, const json_t *object,
+                  const struct api_schema *schema)
 {
     const char *key;
     const json_t *value;
 
+    for (size_t i = 0; i < schema->count; i++) {
+        const struct api_field *f = &schema->fields[i];
+
+        value = json_object_get(object, f->name);
+        if (value != NULL)
+            judge_value(errors, parent, f, value);
+        else if ((f->flags & API_REQUIRED) != 0)
+            fault(errors, parent, f->name, "is required");
+    }
     json_object_foreach((json_t *)(uintptr_t)object, key, value)
     {
-        size_t i = 0;
-
-        while (i < count && strcmp(known[i], key) != 0)
-            i++;
-        if (i == count)
+        if (api_schema_field(schema, key) == NULL)
             fault(errors, parent, key, "is not a field of this");
     }
 }
 
-static bool read_flag(json_t *errors, const json_t *object, const char *key)
+/* Of a body without faults. */
+static void take(const json_t *body, struct api_worker_report *out)
 {
-    const json_t *v = json_object_get(object, key);
+    const json_t *i = json_object_get(body, "isolation");
 
-    if (v == NULL)
-        fault(errors, "isolation", key, "is required");
-    else if (!json_is_boolean(v))
-        fault(errors, "isolation", key, "must be true or false");
-    return json_is_true(v);
-}
-
-static void read_isolation(const json_t *body, struct worker_isolation *out, json_t *errors)
-{
-    const json_t *i = json_object_get(body, "isolation"), *workspace;
-
-    if (!json_is_object(i)) {
-        fault(errors, "isolation", NULL, i == NULL ? "is required" : "must be an object");
-        return;
-    }
-    out->host_network = read_flag(errors, i, "host_network");
-    out->credentials = read_flag(errors, i, "credentials");
-    out->profile = read_flag(errors, i, "profile");
-    out->egress_proxy = read_flag(errors, i, "egress_proxy");
-    workspace = json_object_get(i, "workspace");
-    if (workspace == NULL)
-        fault(errors, "isolation", "workspace", "is required");
-    else if (!json_is_string(workspace))
-        fault(errors, "isolation", "workspace", "must be a string");
-    out->workspace = json_is_string(workspace) ? json_string_value(workspace) : "";
-    unknown_keys(errors, "isolation", i, WORKER_ISOLATION_NAMES, WORKER_ISOLATION_KEYS);
-}
-
-static void read_names(const json_t *body, struct api_worker_report *out, json_t *errors)
-{
-    const json_t *id = json_object_get(body, "worker_id"), *version;
-
-    if (id == NULL)
-        fault(errors, "worker_id", NULL, "is required");
-    else if (!json_is_string(id) || !worker_id_valid(json_string_value(id)))
-        fault(errors, "worker_id", NULL, "must be 1 to 64 characters of [A-Za-z0-9._-]");
-    out->worker_id = json_string_value(id);
-    version = json_object_get(body, "version");
-    out->version = json_string_value(version);
-    if (version != NULL && (out->version == NULL || out->version[0] == '\0' ||
-                            utf8_count(out->version) > WORKER_VERSION_MAX))
-        fault(errors, "version", NULL, "must be a string of 1 to 64 characters");
+    out->isolation.host_network = json_get_bool(i, "host_network", true);
+    out->isolation.credentials = json_get_bool(i, "credentials", true);
+    out->isolation.profile = json_get_bool(i, "profile", true);
+    out->isolation.egress_proxy = json_get_bool(i, "egress_proxy", false);
+    out->isolation.workspace = json_get_str(i, "workspace", "");
+    out->worker_id = json_get_str(body, "worker_id", NULL);
+    out->version = json_get_str(body, "version", NULL);
 }
 
 static enum sbx_code refuse_isolation(const struct worker_isolation *i, json_t *errors,
@@ -124,18 +123,14 @@ static enum sbx_code refuse_isolation(const struct worker_isolation *i, json_t *
 enum sbx_code api_worker_report_read(const json_t *body, struct api_worker_report *out,
                                      json_t *errors, struct sbx_err *err)
 {
-    static const char *const KNOWN[] = { "isolation", "worker_id", "version" };
-
     *out = (struct api_worker_report){ .isolation.workspace = "" };
-    if (body == NULL) {
+    if (body == NULL)
         fault(errors, NULL, NULL, "a JSON object is needed");
-    } else {
-        read_isolation(body, &out->isolation, errors);
-        read_names(body, out, errors);
-        unknown_keys(errors, NULL, body, KNOWN, COUNT_OF(KNOWN));
-    }
+    else
+        judge(errors, NULL, body, &API_WORKER_REPORT);
     if (json_array_size(errors) > 0)
         return err_set(err, SBX_E_REQUEST_INVALID, "The request body is not a worker's report.");
+    take(body, out);
     return refuse_isolation(&out->isolation, errors, err);
 }
 
@@ -162,12 +157,12 @@ static const struct {
     { SBX_E_TIMEOUT, "service.timeout" },
 };
 
-static const char *problem_code(const struct sbx_err *err)
+const char *api_worker_problem_name(enum sbx_code code)
 {
-    const char *name = sbx_code_name(err->code);
+    const char *name = sbx_code_name(code);
 
     for (size_t i = 0; i < COUNT_OF(GENERAL); i++) {
-        if (GENERAL[i].code == err->code)
+        if (GENERAL[i].code == code)
             return GENERAL[i].name;
     }
     return strchr(name, '.') != NULL ? name : "service.error";
@@ -186,7 +181,7 @@ static void title_of(const char *code, char *out, size_t size)
 
 void api_worker_problem(struct request *req, struct response *res, const struct sbx_err *err)
 {
-    const char *code = problem_code(err), *detail = response_error_text(err);
+    const char *code = api_worker_problem_name(err->code), *detail = response_error_text(err);
     json_t *errors = json_object_get(response_error_data_get(res), "errors");
     int status = sbx_code_http(err->code);
     json_t *j = json_object();
@@ -205,5 +200,5 @@ void api_worker_problem(struct request *req, struct response *res, const struct 
     json_put_str(j, "error", detail[0] != '\0' ? detail : title);
     if (status == 401)
         response_header(res, "WWW-Authenticate", "Bearer");
-    response_json(res, status, "application/problem+json", j);
+    response_json(res, status, API_WORKER_PROBLEM_TYPE, j);
 }

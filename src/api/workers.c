@@ -238,6 +238,7 @@ static enum sbx_code manifest(struct request *req, struct response *res, struct 
 
 #define WORKER_PATH "/api/streams/agent/{id}/plays/worker"
 
+/* The handlers are called without api_dispatch: the specs say what openapi.json needs. */
 const struct route API_WORKER_ROUTES[API_WORKER_ROUTE_COUNT] = {
     { .method = HTTP_POST,
       .path = WORKER_PATH,
@@ -246,19 +247,31 @@ const struct route API_WORKER_ROUTES[API_WORKER_ROUTE_COUNT] = {
       .body = HTTP_BODY_JSON,
       .body_max = API_WORKER_BODY_MAX,
       .handler = check_in,
-      .on_error = api_worker_problem },
+      .on_error = api_worker_problem,
+      .spec = &(
+          const struct api_spec){ .summary = "Check a sandbox worker in",
+                                  .body = &API_WORKER_REPORT,
+                                  .answer = &API_WORKER_CHECKED_IN,
+                                  .status = { 201, 200 },
+                                  .errors = { SBX_E_REQUEST_INVALID, SBX_E_ISOLATION_REFUSED } } },
     { .method = HTTP_GET,
       .path = WORKER_PATH,
       .name = "worker_list",
       .auth = API_AUTH_WORKER,
       .handler = list_workers,
-      .on_error = api_worker_problem },
+      .on_error = api_worker_problem,
+      .spec = &(const struct api_spec){ .summary = "List the workers of a stream",
+                                        .answer = &API_WORKERS_ANSWER,
+                                        .status = { 200 } } },
     { .method = HTTP_GET,
       .path = "/.well-known/capabilities/" WORKER_CAPABILITY,
       .name = "worker_manifest",
       .auth = API_AUTH_NONE,
       .flags = ROUTE_INLINE,
-      .handler = manifest },
+      .handler = manifest,
+      .spec = &(const struct api_spec){ .summary = "The capability's manifest",
+                                        .answer = &API_WORKER_MANIFEST,
+                                        .status = { 200 } } },
 };
 
 /* --- the operator's streams ---------------------------------------------- */

@@ -22,6 +22,13 @@ api_handler_fn api_stream_create, api_stream_remove, api_stream_list;
 
 enum { API_WORKER_ERRORS_MAX = 32, API_WORKER_BODY_MAX = 64 * 1024 };
 
+#define API_WORKER_PROBLEM_TYPE    "application/problem+json"
+#define API_WORKER_SUBJECT_PATTERN "^usr_[0-7][0-9A-HJKMNP-TV-Z]{25}$"
+
+/* The report is judged by its table; the others print openapi.json and hold the tests' answers. */
+extern const struct api_schema API_WORKER_REPORT, API_WORKER_CHECKED_IN, API_WORKERS_ANSWER,
+    API_WORKER_MANIFEST, API_WORKER_PROBLEM;
+
 struct api_worker_report {
     const char *worker_id; /* borrowed from the body */
     const char *version;   /* NULL: none */
@@ -33,6 +40,8 @@ struct api_worker_report {
 MUST_USE enum sbx_code api_worker_report_read(const json_t *body, struct api_worker_report *out,
                                               json_t *errors, struct sbx_err *err);
 
+/* The code as a problem names it: "token.expired". */
+const char *api_worker_problem_name(enum sbx_code code);
 /* application/problem+json; `errors` of response_error_data, when it is there. */
 void api_worker_problem(struct request *req, struct response *res, const struct sbx_err *err);
 

@@ -447,7 +447,8 @@ class Client:
             response = connection.getresponse()
             answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
             if CONTRACT and not self.unix:
-                CONTRACT.check(method, path, body if isinstance(body, bytes) else None, answer.status, answer.body)
+                CONTRACT.check(method, path, body if isinstance(body, bytes) else None, answer.status, answer.body,
+                               answer.headers.get("content-type"))
             return answer
         finally:
             connection.close()

@@ -91,7 +91,7 @@ class Contract:
             elif isinstance(more, dict):
                 self.check_value(item, more, f"{where}.{name}")
 
-    def check(self, method, target, body, status, answer):
+    def check(self, method, target, body, status, answer, content_type):
         """body and answer: bytes or None. A path that is not described is none of ours."""
         operation = self.operation(method, target.split("?")[0])
         if operation is None:
@@ -102,14 +102,27 @@ class Contract:
             if status in (400, 405, 408, 413, 415, 431, 500):
                 return
             self.fail(name, f"status {status} is not described: {answer[:300]!r}")
-        described = operation["responses"][str(status)]["content"]["application/json"]["schema"]
-        self.check_value(json.loads(answer), described, f"{name} {status}")
+        (media, content), = operation["responses"][str(status)]["content"].items()
+        if content_type != media:
+            self.fail(name, f"the answer is {content_type}, described is {media}")
+        answer = json.loads(answer)
+        codes = operation["responses"][str(status)]["description"].split(", ")
+        if status >= 400 and answer["code"] not in codes:
+            self.fail(name, f"{status} {answer['code']} is not described, only {codes}")
+        self.check_value(answer, content["schema"], f"{name} {status}")
         self.seen.add((name, status))
         if status < 300 and body and "requestBody" in operation:
             # What the server took is what the document allows; so the two are the same from both sides.
             # The bounds of these are the operator's: a test sets them lower than the committed page says.
             sent = {k: v for k, v in json.loads(body).items() if k not in OPERATORS}
             self.check_value(sent, operation["requestBody"]["content"]["application/json"]["schema"], f"{name} request")
+
+
+    def unseen(self, prefix):
+        """Described operations whose names begin so and of which no success was held to the page."""
+        good = {name for name, status in self.seen if status < 300}
+        return sorted(o["operationId"] for _, _, o in self.routes
+                      if o["operationId"].startswith(prefix) and o["operationId"] not in good)
 
 
 def load(source):

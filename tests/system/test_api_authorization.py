@@ -237,7 +237,9 @@ class Authorization(SystemTest):
     def test_the_routes_are_all_of_the_published_ones(self):
         self.connection.request("GET", "/openapi.json")
         doc = json.loads(self.connection.getresponse().read())
-        published = {(m.upper(), p.removeprefix(PUBLIC).replace("{runId}", "none")) for p, ops in doc["paths"].items() for m in ops}
+        # The check-in and its manifest, which have their own rule, are test_worker_checkin's.
+        published = {(m.upper(), p.removeprefix(PUBLIC).replace("{runId}", "none"))
+                     for p, ops in doc["paths"].items() for m in ops if p.startswith(PUBLIC)}
         self.assertEqual(published, {(r[0], r[1]) for r in ROUTES})
 
 

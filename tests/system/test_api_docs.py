@@ -183,8 +183,11 @@ class Docs(SystemTest):
         page = write_page(self.stack) + other_pages()
         described = {p.removeprefix(PUBLIC) for p in self.stack.doc["paths"]}
         for path in described:
-            prefix = "" if path.startswith(("/solution-connections", "/sandbox-orchestrator")) else PUBLIC
-            self.assertIn(f" {prefix}{path}", page, "an endpoint without an example")
+            if path.startswith("/api/"):  # the check-in, written as its seed writes it
+                path = path.replace("{id}", ":id")
+            elif not path.startswith(("/solution-connections", "/sandbox-orchestrator", "/.well-known")):
+                path = PUBLIC + path
+            self.assertIn(f" {path}", page, "an endpoint without an example")
         if WRITE:
             with open(PAGE, "w") as f:
                 f.write(page)

@@ -12,7 +12,7 @@ import time
 
 import jwt
 from github_server import GitHub, repo
-from harness import BUILD, PUBLIC, Client, SystemTest, busybox_rootfs, in_parallel, main, wait_for
+from harness import BUILD, CONTRACT, PUBLIC, Client, SystemTest, busybox_rootfs, in_parallel, main, wait_for
 
 RUNS = PUBLIC + "/sandbox-orchestrator/codex-runs"
 OWN = PUBLIC + "/solution-connections"
@@ -424,6 +424,9 @@ class PersonalRuns(SystemTest):
                     continue
                 if int(pid) != os.getpid():
                     self.assertNotIn(PLANTED.encode(), data, f"{pid} {part}")
+
+    def test_z_every_endpoint_was_held_to_the_description(self):
+        self.assertEqual(CONTRACT.unseen(("connection_", "run_", "holder_")), [])
 
 
 if __name__ == "__main__":

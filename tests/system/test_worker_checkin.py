@@ -9,7 +9,7 @@ import threading
 import time
 
 import jwt
-from harness import Client, Plane, SystemTest, main, wait_for
+from harness import CONTRACT, Client, Plane, SystemTest, main, wait_for
 
 ISSUER = "https://openvibe.network"
 CAPABILITY = "live.agent_sandbox.register"
@@ -402,6 +402,9 @@ class CheckIn(SystemTest):
         with open(path, "w") as f:
             f.write(self.key.public_pem())
         return path
+
+    def test_z_every_endpoint_was_held_to_the_description(self):
+        self.assertEqual(CONTRACT.unseen("worker_"), [])
 
 
 if __name__ == "__main__":
