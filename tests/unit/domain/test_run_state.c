@@ -5,13 +5,12 @@
 
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "domain/run_state.h"
+#include "unit/domain/page.h"
 
-static char page_path[1024];
+static const char PAGE[] = "personal-runs.md";
 
 static void names_parse_back(void **state)
 {
@@ -125,38 +124,12 @@ static void the_first_cause_stays_but_the_owners_reset_wins(void **state)
 
 static void the_page_is_the_table(void **state)
 {
-    struct buf want = BUF_INIT(64 * 1024);
-    char got[64 * 1024];
-    FILE *f = fopen(page_path, "r");
-    size_t n;
-
     (void)state;
-    assert_non_null(f);
-    n = fread(got, 1, sizeof(got) - 1, f);
-    got[n] = '\0';
-    assert_int_equal(fclose(f), 0);
-    run_page_print(&want);
-    assert_false(want.full);
-    assert_string_equal(got, want.data);
-    buf_fini(&want);
-}
-
-static int write_page(void)
-{
-    struct buf text = BUF_INIT(64 * 1024);
-    FILE *f = fopen(page_path, "w");
-    bool ok;
-
-    run_page_print(&text);
-    ok = f && fwrite(text.data, 1, text.len, f) == text.len;
-    ok = (!f || fclose(f) == 0) && ok;
-    buf_fini(&text);
-    return ok ? 0 : 1;
+    page_holds(__FILE__, PAGE, run_page_print);
 }
 
 int main(int argc, char **argv)
 {
-    const char *end = strstr(__FILE__, "tests/unit/");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_parse_back),
         cmocka_unit_test(no_two_rows_answer_the_same_question_and_each_tells_its_crash),
@@ -168,9 +141,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_page_is_the_table),
     };
 
-    (void)snprintf(page_path, sizeof(page_path), "%.*sdocs/personal-runs.md", (int)(end - __FILE__),
-                   __FILE__);
     if (argc == 2 && strcmp(argv[1], "--write") == 0)
-        return write_page();
+        return page_write(__FILE__, PAGE, run_page_print);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

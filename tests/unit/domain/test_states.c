@@ -7,12 +7,12 @@
 
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <string.h>
 
 #include "domain/sandbox_moves.h"
+#include "unit/domain/page.h"
 
-static char page_path[1024];
+static const char PAGE[] = "states.md";
 
 static bool wants_meet(enum sandbox_want a, enum sandbox_want b)
 {
@@ -162,33 +162,8 @@ static void idle_ends_ready_only(void **state)
 
 static void the_page_is_the_table(void **state)
 {
-    struct buf want = BUF_INIT(256 * 1024);
-    char got[256 * 1024];
-    FILE *f = fopen(page_path, "r");
-    size_t n;
-
     (void)state;
-    assert_non_null(f);
-    n = fread(got, 1, sizeof(got) - 1, f);
-    got[n] = '\0';
-    assert_int_equal(fclose(f), 0);
-    sandbox_moves_print(&want);
-    assert_false(want.full);
-    assert_string_equal(got, want.data);
-    buf_fini(&want);
-}
-
-static int write_page(void)
-{
-    struct buf text = BUF_INIT(256 * 1024);
-    FILE *f = fopen(page_path, "w");
-    bool ok;
-
-    sandbox_moves_print(&text);
-    ok = f && fwrite(text.data, 1, text.len, f) == text.len;
-    ok = (!f || fclose(f) == 0) && ok;
-    buf_fini(&text);
-    return ok ? 0 : 1;
+    page_holds(__FILE__, PAGE, sandbox_moves_print);
 }
 
 int main(int argc, char **argv)
@@ -202,11 +177,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(idle_ends_ready_only),
         cmocka_unit_test(the_page_is_the_table),
     };
-    const char *end = strstr(__FILE__, "tests/unit/");
 
-    (void)snprintf(page_path, sizeof(page_path), "%.*sdocs/states.md", (int)(end - __FILE__),
-                   __FILE__);
     if (argc == 2 && strcmp(argv[1], "--write") == 0)
-        return write_page();
+        return page_write(__FILE__, PAGE, sandbox_moves_print);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
