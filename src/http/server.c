@@ -91,6 +91,7 @@ enum sbx_code http_server_start(const struct http_config *config, struct http_se
     if (config->listener_count == 0 || config->listener_count > HTTP_LISTENERS_MAX)
         return err_set(err, SBX_E_INTERNAL, "%zu listeners", config->listener_count);
     s = server_new(config);
+    *out = s; /* a handler may ask for it as soon as the first listener is up */
     for (size_t i = 0; i < config->listener_count; i++) {
         if (bind_listener(s, &config->listeners[i], err) != SBX_OK)
             goto failed;
@@ -102,7 +103,6 @@ enum sbx_code http_server_start(const struct http_config *config, struct http_se
             goto failed;
         s->listeners[i].quiet = false;
     }
-    *out = s;
     return SBX_OK;
 failed:
     for (size_t i = 0; i < s->listener_count; i++) {
@@ -110,6 +110,7 @@ failed:
             (void)unlink(s->listeners[i].unix_path);
     }
     http_server_stop(s);
+    *out = NULL;
     return err->code;
 }
 

@@ -73,7 +73,8 @@ struct http_config {
 };
 
 /* Checks the tables, binds every listener, starts all threads, then serves. SBX_E_INVALID when an
- * address cannot be bound or a certificate not be read; SBX_E_INTERNAL for a bad table. */
+ * address cannot be bound or a certificate not be read; SBX_E_INTERNAL for a bad table. *out is set
+ * before any thread starts, so that the first request finds it there; NULL after a failure. */
 MUST_USE enum sbx_code http_server_start(const struct http_config *config, struct http_server **out,
                                          struct sbx_err *err);
 /* The TCP port that listener i got; 0 for a unix socket. */
