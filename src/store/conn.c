@@ -504,6 +504,22 @@ enum sbx_code store_run_one(struct store_conn *db, const struct store_stmt *stmt
     return SBX_OK;
 }
 
+enum sbx_code store_one(struct store_conn *db, const struct store_stmt *stmt,
+                        const struct store_args *args, const char *what, struct arena *a,
+                        store_read *read, void *out, struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    enum sbx_code code = store_run_one(db, stmt, args, what, &res, err);
+
+    if (code == SBX_E_NOT_FOUND)
+        return store_say(err, code, "%s not found", what);
+    if (code != SBX_OK)
+        return code;
+    struct store_row r = { .res = res, .a = a };
+    read(&r, out);
+    return SBX_OK;
+}
+
 enum sbx_code store_page(struct store_conn *db, const struct store_stmt *stmt,
                          struct store_args *args, const char *after, int limit, PGresult **out,
                          size_t *count, bool *more, struct sbx_err *err)

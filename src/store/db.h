@@ -97,6 +97,12 @@ int store_row_int32(struct store_row *r);
 bool store_row_bool(struct store_row *r);
 struct store_bytes store_row_bytes(struct store_row *r);
 
+/* Reads the columns of a row, in their order, into the struct that `out` is. */
+typedef void store_read(struct store_row *r, void *out);
+/* The first `count` rows of a result, each read into one element of `size` bytes: an array of the
+ * arena, never NULL. */
+void *store_rows(const PGresult *res, size_t count, struct arena *a, store_read *read, size_t size);
+
 /* How many rows an INSERT, UPDATE or DELETE touched. */
 int store_changed(PGresult *res);
 
@@ -111,6 +117,11 @@ MUST_USE enum sbx_code store_run(struct store_conn *db, const struct store_stmt 
 MUST_USE enum sbx_code store_run_one(struct store_conn *db, const struct store_stmt *stmt,
                                      const struct store_args *args, const char *what,
                                      PGresult **out, struct sbx_err *err);
+/* Same, and reads the row into *out, its texts into the arena. SBX_E_NOT_FOUND also says `what`
+ * when a key names a row that is not there. */
+MUST_USE enum sbx_code store_one(struct store_conn *db, const struct store_stmt *stmt,
+                                 const struct store_args *args, const char *what, struct arena *a,
+                                 store_read *read, void *out, struct sbx_err *err);
 /* One page of a list: adds `after` and limit + 1 to args, runs, and says how many rows of the page
  * there are and whether there is one more. limit is brought into 1..STORE_LIST_MAX. */
 MUST_USE enum sbx_code store_page(struct store_conn *db, const struct store_stmt *stmt,

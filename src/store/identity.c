@@ -137,8 +137,10 @@ const size_t STORE_STMT_IDENTITY_COUNT = COUNT_OF(STORE_STMT_IDENTITY);
 
 static const struct store_stmt *const S = STORE_STMT_IDENTITY;
 
-static void account_row(struct store_row *r, struct store_account *out)
+static void account_row(struct store_row *r, void *to)
 {
+    struct store_account *out = to;
+
     out->account_id = store_row_text(r);
     out->name = store_row_text(r);
     out->entitled = store_row_bool(r);
@@ -146,16 +148,20 @@ static void account_row(struct store_row *r, struct store_account *out)
     out->created_at_ms = store_row_int(r);
 }
 
-static void user_row(struct store_row *r, struct store_user *out)
+static void user_row(struct store_row *r, void *to)
 {
+    struct store_user *out = to;
+
     out->user_id = store_row_text(r);
     out->email = store_row_text(r);
     out->subject = store_row_text(r);
     out->created_at_ms = store_row_int(r);
 }
 
-static void member_row(struct store_row *r, struct store_member *out)
+static void member_row(struct store_row *r, void *to)
 {
+    struct store_member *out = to;
+
     out->account_id = store_row_text(r);
     out->user_id = store_row_text(r);
     out->email = store_row_text(r);
@@ -163,16 +169,20 @@ static void member_row(struct store_row *r, struct store_member *out)
     out->created_at_ms = store_row_int(r);
 }
 
-static void app_row(struct store_row *r, struct store_app *out)
+static void app_row(struct store_row *r, void *to)
 {
+    struct store_app *out = to;
+
     out->app_id = store_row_text(r);
     out->account_id = store_row_text(r);
     out->name = store_row_text(r);
     out->created_at_ms = store_row_int(r);
 }
 
-static void issuer_row(struct store_row *r, struct store_issuer *out)
+static void issuer_row(struct store_row *r, void *to)
 {
+    struct store_issuer *out = to;
+
     out->issuer = store_row_text(r);
     out->audience = store_row_text(r);
     out->jwks = store_row_text(r);
@@ -181,19 +191,6 @@ static void issuer_row(struct store_row *r, struct store_issuer *out)
 }
 
 /* --- accounts ----------------------------------------------------------- */
-
-static enum sbx_code one_account(struct store_conn *db, int stmt, const struct store_args *q,
-                                 struct arena *a, struct store_account *out, struct sbx_err *err)
-{
-    SCOPED_RESULT PGresult *res = NULL;
-    enum sbx_code code = store_run_one(db, &S[stmt], q, "account", &res, err);
-
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    account_row(&r, out);
-    return SBX_OK;
-}
 
 enum sbx_code store_account_create(struct store_conn *db, const char *name, struct arena *a,
                                    struct store_account *out, struct sbx_err *err)
@@ -204,7 +201,7 @@ enum sbx_code store_account_create(struct store_conn *db, const char *name, stru
     id_new(id);
     store_arg_text(&q, id);
     store_arg_text(&q, name);
-    return one_account(db, ACCOUNT_CREATE, &q, a, out, err);
+    return store_one(db, &S[ACCOUNT_CREATE], &q, "account", a, account_row, out, err);
 }
 
 enum sbx_code store_account_get(struct store_conn *db, const char *account_id, struct arena *a,
@@ -213,7 +210,7 @@ enum sbx_code store_account_get(struct store_conn *db, const char *account_id, s
     struct store_args q = { 0 };
 
     store_arg_text(&q, account_id);
-    return one_account(db, ACCOUNT_GET, &q, a, out, err);
+    return store_one(db, &S[ACCOUNT_GET], &q, "account", a, account_row, out, err);
 }
 
 enum sbx_code store_account_entitle(struct store_conn *db, const char *account_id, bool entitled,
@@ -223,7 +220,7 @@ enum sbx_code store_account_entitle(struct store_conn *db, const char *account_i
 
     store_arg_text(&q, account_id);
     store_arg_bool(&q, entitled);
-    return one_account(db, ACCOUNT_ENTITLE, &q, a, out, err);
+    return store_one(db, &S[ACCOUNT_ENTITLE], &q, "account", a, account_row, out, err);
 }
 
 enum sbx_code store_account_quota(struct store_conn *db, const char *account_id, int active,
@@ -233,7 +230,7 @@ enum sbx_code store_account_quota(struct store_conn *db, const char *account_id,
 
     store_arg_text(&q, account_id);
     store_arg_int(&q, active);
-    return one_account(db, ACCOUNT_QUOTA, &q, a, out, err);
+    return store_one(db, &S[ACCOUNT_QUOTA], &q, "account", a, account_row, out, err);
 }
 
 enum sbx_code store_account_list(struct store_conn *db, const char *after, int limit,
@@ -249,11 +246,7 @@ enum sbx_code store_account_list(struct store_conn *db, const char *after, int l
     if (code != SBX_OK)
         return code;
     *out = (struct store_accounts){ .count = count, .more = more };
-    out->rows = arena_zalloc(a, count * sizeof(*out->rows));
-    for (size_t i = 0; i < count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        account_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, account_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
@@ -262,7 +255,6 @@ enum sbx_code store_account_list(struct store_conn *db, const char *after, int l
 enum sbx_code store_user_create(struct store_conn *db, const char *email, const char *subject,
                                 struct arena *a, struct store_user *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
     char id[ID_SIZE];
 
@@ -270,29 +262,19 @@ enum sbx_code store_user_create(struct store_conn *db, const char *email, const 
     store_arg_text(&q, id);
     store_arg_text(&q, email);
     store_arg_text(&q, subject);
-    enum sbx_code code = store_run_one(db, &S[USER_CREATE], &q, "user", &res, err);
+    enum sbx_code code = store_one(db, &S[USER_CREATE], &q, "user", a, user_row, out, err);
     if (code == SBX_E_CONFLICT)
         return store_say(err, code, "a user with this email or subject exists already");
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    user_row(&r, out);
-    return SBX_OK;
+    return code;
 }
 
 enum sbx_code store_user_get(struct store_conn *db, const char *user_id, struct arena *a,
                              struct store_user *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, user_id);
-    enum sbx_code code = store_run_one(db, &S[USER_GET], &q, "user", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    user_row(&r, out);
-    return SBX_OK;
+    return store_one(db, &S[USER_GET], &q, "user", a, user_row, out, err);
 }
 
 enum sbx_code store_user_list(struct store_conn *db, const char *after, int limit, struct arena *a,
@@ -307,11 +289,7 @@ enum sbx_code store_user_list(struct store_conn *db, const char *after, int limi
     if (code != SBX_OK)
         return code;
     *out = (struct store_users){ .count = count, .more = more };
-    out->rows = arena_zalloc(a, count * sizeof(*out->rows));
-    for (size_t i = 0; i < count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        user_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, user_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
@@ -321,20 +299,15 @@ enum sbx_code store_member_add(struct store_conn *db, const char *account_id, co
                                const char *roles, struct arena *a, struct store_member *out,
                                struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, account_id);
     store_arg_text(&q, user_id);
     store_arg_text(&q, roles);
-    enum sbx_code code = store_run_one(db, &S[MEMBER_ADD], &q, "member", &res, err);
+    enum sbx_code code = store_one(db, &S[MEMBER_ADD], &q, "member", a, member_row, out, err);
     if (code == SBX_E_NOT_FOUND)
         return store_say(err, code, "account or user not found");
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    member_row(&r, out);
-    return SBX_OK;
+    return code;
 }
 
 enum sbx_code store_member_remove(struct store_conn *db, const char *account_id,
@@ -360,11 +333,7 @@ enum sbx_code store_member_list(struct store_conn *db, const char *account_id, s
     if (code != SBX_OK)
         return code;
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        member_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, member_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
@@ -391,22 +360,6 @@ enum sbx_code store_access_get(struct store_conn *db, const char *account_id, co
 
 /* --- apps ------------------------------------------------------------------ */
 
-static enum sbx_code one_app(struct store_conn *db, int stmt, const struct store_args *q,
-                             const char *what, struct arena *a, struct store_app *out,
-                             struct sbx_err *err)
-{
-    SCOPED_RESULT PGresult *res = NULL;
-    enum sbx_code code = store_run_one(db, &S[stmt], q, what, &res, err);
-
-    if (code == SBX_E_NOT_FOUND)
-        return store_say(err, code, "%s not found", what);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    app_row(&r, out);
-    return SBX_OK;
-}
-
 enum sbx_code store_app_create(struct store_conn *db, const char *account_id, const char *name,
                                struct arena *a, struct store_app *out, struct sbx_err *err)
 {
@@ -417,7 +370,7 @@ enum sbx_code store_app_create(struct store_conn *db, const char *account_id, co
     store_arg_text(&q, id);
     store_arg_text(&q, account_id);
     store_arg_text(&q, name);
-    return one_app(db, APP_CREATE, &q, "account", a, out, err);
+    return store_one(db, &S[APP_CREATE], &q, "account", a, app_row, out, err);
 }
 
 enum sbx_code store_app_get(struct store_conn *db, const char *account_id, const char *app_id,
@@ -427,7 +380,7 @@ enum sbx_code store_app_get(struct store_conn *db, const char *account_id, const
 
     store_arg_text(&q, account_id);
     store_arg_text(&q, app_id);
-    return one_app(db, APP_GET, &q, "app", a, out, err);
+    return store_one(db, &S[APP_GET], &q, "app", a, app_row, out, err);
 }
 
 enum sbx_code store_app_list(struct store_conn *db, const char *account_id, struct arena *a,
@@ -442,11 +395,7 @@ enum sbx_code store_app_list(struct store_conn *db, const char *account_id, stru
     if (code != SBX_OK)
         return code;
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        app_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, app_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
@@ -456,19 +405,13 @@ enum sbx_code store_issuer_add(struct store_conn *db, const char *issuer, const 
                                const char *jwks, const char *jwks_url, struct arena *a,
                                struct store_issuer *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, issuer);
     store_arg_text(&q, audience);
     store_arg_text(&q, jwks);
     store_arg_text(&q, jwks_url);
-    enum sbx_code code = store_run_one(db, &S[ISSUER_ADD], &q, "issuer", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    issuer_row(&r, out);
-    return SBX_OK;
+    return store_one(db, &S[ISSUER_ADD], &q, "issuer", a, issuer_row, out, err);
 }
 
 enum sbx_code store_issuer_remove(struct store_conn *db, const char *issuer, struct sbx_err *err)
@@ -491,11 +434,7 @@ enum sbx_code store_issuer_list(struct store_conn *db, struct arena *a, struct s
     if (code != SBX_OK)
         return code;
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        issuer_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, issuer_row, sizeof(*out->rows));
     return SBX_OK;
 }
 

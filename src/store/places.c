@@ -109,8 +109,10 @@ const size_t STORE_STMT_PLACES_COUNT = COUNT_OF(STORE_STMT_PLACES);
 
 static const struct store_stmt *const S = STORE_STMT_PLACES;
 
-static void region_row(struct store_row *r, struct store_region *out)
+static void region_row(struct store_row *r, void *to)
 {
+    struct store_region *out = to;
+
     out->region = store_row_text(r);
     out->url = store_row_text(r);
     out->socket = store_row_text(r);
@@ -120,8 +122,10 @@ static void region_row(struct store_row *r, struct store_region *out)
     out->created_at_ms = store_row_int(r);
 }
 
-static void backend_row(struct store_row *r, struct store_backend *out)
+static void backend_row(struct store_row *r, void *to)
 {
+    struct store_backend *out = to;
+
     out->backend_id = store_row_text(r);
     out->account_id = store_row_text(r);
     out->region = store_row_text(r);
@@ -136,8 +140,10 @@ static void backend_row(struct store_row *r, struct store_backend *out)
     out->created_at_ms = store_row_int(r);
 }
 
-static void registry_row(struct store_row *r, struct store_registry *out)
+static void registry_row(struct store_row *r, void *to)
 {
+    struct store_registry *out = to;
+
     out->registry_id = store_row_text(r);
     out->account_id = store_row_text(r);
     out->host = store_row_text(r);
@@ -148,19 +154,6 @@ static void registry_row(struct store_row *r, struct store_registry *out)
 
 /* --- regions -------------------------------------------------------------- */
 
-static enum sbx_code one_region(struct store_conn *db, int stmt, const struct store_args *q,
-                                struct arena *a, struct store_region *out, struct sbx_err *err)
-{
-    SCOPED_RESULT PGresult *res = NULL;
-    enum sbx_code code = store_run_one(db, &S[stmt], q, "region", &res, err);
-
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    region_row(&r, out);
-    return SBX_OK;
-}
-
 static enum sbx_code many_regions(struct store_conn *db, int stmt, const struct store_args *q,
                                   struct arena *a, struct store_regions *out, struct sbx_err *err)
 {
@@ -170,11 +163,7 @@ static enum sbx_code many_regions(struct store_conn *db, int stmt, const struct 
     if (code != SBX_OK)
         return code;
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        region_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, region_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
@@ -189,7 +178,7 @@ enum sbx_code store_region_create(struct store_conn *db, const struct store_regi
     store_arg_bytes(&q, in->secret.data, in->secret.len);
     store_arg_bool(&q, in->sandboxes);
     store_arg_bool(&q, in->enabled);
-    enum sbx_code code = one_region(db, REGION_CREATE, &q, a, out, err);
+    enum sbx_code code = store_one(db, &S[REGION_CREATE], &q, "region", a, region_row, out, err);
     if (code == SBX_E_CONFLICT)
         return store_say(err, code, "a region of this name exists already");
     return code;
@@ -201,7 +190,7 @@ enum sbx_code store_region_get(struct store_conn *db, const char *region, struct
     struct store_args q = { 0 };
 
     store_arg_text(&q, region);
-    return one_region(db, REGION_GET, &q, a, out, err);
+    return store_one(db, &S[REGION_GET], &q, "region", a, region_row, out, err);
 }
 
 enum sbx_code store_region_list(struct store_conn *db, struct arena *a, struct store_regions *out,
@@ -230,7 +219,7 @@ enum sbx_code store_region_enable(struct store_conn *db, const char *region, boo
 
     store_arg_text(&q, region);
     store_arg_bool(&q, enabled);
-    return one_region(db, REGION_ENABLE, &q, a, out, err);
+    return store_one(db, &S[REGION_ENABLE], &q, "region", a, region_row, out, err);
 }
 
 enum sbx_code store_region_addon(struct store_conn *db, const char *region, bool sandboxes,
@@ -240,7 +229,7 @@ enum sbx_code store_region_addon(struct store_conn *db, const char *region, bool
 
     store_arg_text(&q, region);
     store_arg_bool(&q, sandboxes);
-    return one_region(db, REGION_ADDON, &q, a, out, err);
+    return store_one(db, &S[REGION_ADDON], &q, "region", a, region_row, out, err);
 }
 
 static enum sbx_code access_change(struct store_conn *db, int stmt, const char *account_id,
@@ -274,7 +263,6 @@ enum sbx_code store_region_deny(struct store_conn *db, const char *account_id, c
 enum sbx_code store_backend_create(struct store_conn *db, const struct store_backend *in,
                                    struct arena *a, struct store_backend *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, in->backend_id);
@@ -288,33 +276,24 @@ enum sbx_code store_backend_create(struct store_conn *db, const struct store_bac
     store_arg_text(&q, in->s3_region);
     store_arg_bytes(&q, in->access_key.data, in->access_key.len);
     store_arg_bytes(&q, in->secret_key.data, in->secret_key.len);
-    enum sbx_code code = store_run_one(db, &S[BACKEND_CREATE], &q, "backend", &res, err);
+    enum sbx_code code = store_one(db, &S[BACKEND_CREATE], &q, "backend", a, backend_row, out, err);
     if (code == SBX_E_NOT_FOUND)
         return store_say(err, code, "account or region not found");
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    backend_row(&r, out);
-    return SBX_OK;
+    return code;
 }
 
 enum sbx_code store_backend_get(struct store_conn *db, const char *account_id, const char *region,
                                 struct arena *a, struct store_backend *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, account_id);
     store_arg_text(&q, region);
-    enum sbx_code code = store_run_one(db, &S[BACKEND_GET], &q, "backend", &res, err);
+    enum sbx_code code = store_one(db, &S[BACKEND_GET], &q, "backend", a, backend_row, out, err);
     if (code == SBX_E_NOT_FOUND)
         return store_say(err, SBX_E_NO_STORAGE_BACKEND,
                          "the account has no object storage backend in this region");
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    backend_row(&r, out);
-    return SBX_OK;
+    return code;
 }
 
 enum sbx_code store_backend_list(struct store_conn *db, const char *account_id, struct arena *a,
@@ -329,31 +308,11 @@ enum sbx_code store_backend_list(struct store_conn *db, const char *account_id, 
     if (code != SBX_OK)
         return code;
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        backend_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, backend_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
 /* --- registry credentials ------------------------------------------------------ */
-
-static enum sbx_code one_registry(struct store_conn *db, int stmt, const struct store_args *q,
-                                  const char *what, struct arena *a, struct store_registry *out,
-                                  struct sbx_err *err)
-{
-    SCOPED_RESULT PGresult *res = NULL;
-    enum sbx_code code = store_run_one(db, &S[stmt], q, what, &res, err);
-
-    if (code == SBX_E_NOT_FOUND)
-        return store_say(err, code, "%s not found", what);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    registry_row(&r, out);
-    return SBX_OK;
-}
 
 enum sbx_code store_registry_create(struct store_conn *db, const struct store_registry *in,
                                     struct arena *a, struct store_registry *out,
@@ -366,7 +325,7 @@ enum sbx_code store_registry_create(struct store_conn *db, const struct store_re
     store_arg_text(&q, in->host);
     store_arg_text(&q, in->username);
     store_arg_bytes(&q, in->password.data, in->password.len);
-    return one_registry(db, REGISTRY_CREATE, &q, "account", a, out, err);
+    return store_one(db, &S[REGISTRY_CREATE], &q, "account", a, registry_row, out, err);
 }
 
 enum sbx_code store_registry_get(struct store_conn *db, const char *account_id, const char *host,
@@ -376,7 +335,7 @@ enum sbx_code store_registry_get(struct store_conn *db, const char *account_id, 
 
     store_arg_text(&q, account_id);
     store_arg_text(&q, host);
-    return one_registry(db, REGISTRY_GET, &q, "registry", a, out, err);
+    return store_one(db, &S[REGISTRY_GET], &q, "registry", a, registry_row, out, err);
 }
 
 enum sbx_code store_registry_list(struct store_conn *db, const char *account_id, struct arena *a,
@@ -391,11 +350,7 @@ enum sbx_code store_registry_list(struct store_conn *db, const char *account_id,
     if (code != SBX_OK)
         return code;
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        registry_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, registry_row, sizeof(*out->rows));
     return SBX_OK;
 }
 

@@ -158,6 +158,17 @@ struct store_bytes store_row_bytes(struct store_row *r)
     return (struct store_bytes){ .data = data, .len = c.len };
 }
 
+void *store_rows(const PGresult *res, size_t count, struct arena *a, store_read *read, size_t size)
+{
+    char *rows = arena_zalloc(a, count * size);
+
+    for (size_t i = 0; i < count; i++) {
+        struct store_row r = { .res = res, .a = a, .row = (int)i };
+        read(&r, rows + i * size);
+    }
+    return rows;
+}
+
 int store_changed(PGresult *res)
 {
     return (int)strtol(PQcmdTuples(res), NULL, 10);

@@ -86,8 +86,10 @@ const size_t STORE_STMT_TEMPLATES_COUNT = COUNT_OF(STORE_STMT_TEMPLATES);
 
 static const struct store_stmt *const S = STORE_STMT_TEMPLATES;
 
-static void template_row(struct store_row *r, struct store_template *out)
+static void template_row(struct store_row *r, void *to)
 {
+    struct store_template *out = to;
+
     out->template_id = store_row_text(r);
     out->account_id = store_row_text(r);
     out->app_id = store_row_text(r);
@@ -101,8 +103,10 @@ static void template_row(struct store_row *r, struct store_template *out)
     out->updated_at_ms = store_row_int(r);
 }
 
-static void revision_row(struct store_row *r, struct store_revision *out)
+static void revision_row(struct store_row *r, void *to)
 {
+    struct store_revision *out = to;
+
     *out = (struct store_revision){ 0 };
     out->revision_id = store_row_text(r);
     out->template_id = store_row_text(r);
@@ -229,11 +233,7 @@ enum sbx_code store_template_list(struct store_conn *db, const char *account_id,
     if (code != SBX_OK)
         return code;
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        template_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, template_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
@@ -241,7 +241,6 @@ enum sbx_code store_revision_create(struct store_conn *db, const struct store_re
                                     struct arena *a, struct store_revision *out,
                                     struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
     char id[ID_SIZE];
 
@@ -270,25 +269,14 @@ enum sbx_code store_revision_create(struct store_conn *db, const struct store_re
     store_arg_int(&q, in->warm_max);
     store_arg_text(&q, in->warm_regions);
     store_arg_text(&q, in->network_control);
-    enum sbx_code code = store_run_one(db, &S[REVISION_CREATE], &q, "Sandbox template", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    revision_row(&r, out);
-    return SBX_OK;
+    return store_one(db, &S[REVISION_CREATE], &q, "Sandbox template", a, revision_row, out, err);
 }
 
 enum sbx_code store_revision_get(struct store_conn *db, const char *revision_id, struct arena *a,
                                  struct store_revision *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, revision_id);
-    enum sbx_code code = store_run_one(db, &S[REVISION_GET], &q, "revision", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    revision_row(&r, out);
-    return SBX_OK;
+    return store_one(db, &S[REVISION_GET], &q, "revision", a, revision_row, out, err);
 }

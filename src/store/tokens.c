@@ -64,8 +64,10 @@ bool store_token_kind_parse(const char *text, enum store_token_kind *out)
     return false;
 }
 
-static void token_row(struct store_row *r, struct store_token *out)
+static void token_row(struct store_row *r, void *to)
 {
+    struct store_token *out = to;
+
     *out = (struct store_token){ 0 };
     out->token_id = store_row_text(r);
     const char *kind = store_row_text(r);
@@ -86,7 +88,6 @@ enum sbx_code store_token_create(struct store_conn *db, const struct store_token
                                  const unsigned char digest[SHA256_LEN], struct arena *a,
                                  struct store_token *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
     char id[ID_SIZE];
 
@@ -100,14 +101,10 @@ enum sbx_code store_token_create(struct store_conn *db, const struct store_token
     store_arg_text(&q, in->scopes);
     store_arg_text(&q, in->name);
     store_arg_null_int(&q, in->expires_in_s);
-    enum sbx_code code = store_run_one(db, &S[TOKEN_CREATE], &q, "token", &res, err);
+    enum sbx_code code = store_one(db, &S[TOKEN_CREATE], &q, "token", a, token_row, out, err);
     if (code == SBX_E_NOT_FOUND)
         return store_say(err, code, "user, account or principal not found");
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    token_row(&r, out);
-    return SBX_OK;
+    return code;
 }
 
 enum sbx_code store_token_find(struct store_conn *db, const unsigned char digest[SHA256_LEN],
@@ -141,25 +138,15 @@ enum sbx_code store_token_list(struct store_conn *db, const char *after, int lim
     if (code != SBX_OK)
         return code;
     *out = (struct store_tokens){ .count = count, .more = more };
-    out->rows = arena_zalloc(a, count * sizeof(*out->rows));
-    for (size_t i = 0; i < count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        token_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, token_row, sizeof(*out->rows));
     return SBX_OK;
 }
 
 enum sbx_code store_token_revoke(struct store_conn *db, const char *token_id, struct arena *a,
                                  struct store_token *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, token_id);
-    enum sbx_code code = store_run_one(db, &S[TOKEN_REVOKE], &q, "token", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    token_row(&r, out);
-    return SBX_OK;
+    return store_one(db, &S[TOKEN_REVOKE], &q, "token", a, token_row, out, err);
 }

@@ -124,8 +124,10 @@ enum sbx_code store_audit_write(struct store_conn *db, const struct store_audit 
     return code;
 }
 
-static void audit_row(struct store_row *r, struct store_audit *out)
+static void audit_row(struct store_row *r, void *to)
 {
+    struct store_audit *out = to;
+
     out->audit_id = store_row_int(r);
     out->at_ms = store_row_int(r);
     out->account_id = store_row_text(r);
@@ -166,11 +168,7 @@ enum sbx_code store_audit_list(struct store_conn *db, const char *account_id, co
     int rows = PQntuples(res);
     out->more = rows > limit;
     out->count = (size_t)(out->more ? limit : rows);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        audit_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, audit_row, sizeof(*out->rows));
     return SBX_OK;
 }
 

@@ -76,8 +76,10 @@ const size_t STORE_STMT_VOLUMES_COUNT = COUNT_OF(STORE_STMT_VOLUMES);
 
 static const struct store_stmt *const S = STORE_STMT_VOLUMES;
 
-static void volume_row(struct store_row *r, struct store_volume *out)
+static void volume_row(struct store_row *r, void *to)
 {
+    struct store_volume *out = to;
+
     out->volume_name = store_row_text(r);
     out->account_id = store_row_text(r);
     out->region = store_row_text(r);
@@ -91,11 +93,7 @@ static void volume_row(struct store_row *r, struct store_volume *out)
 static void volume_rows(const PGresult *res, struct arena *a, struct store_volumes *out)
 {
     out->count = (size_t)PQntuples(res);
-    out->rows = arena_zalloc(a, out->count * sizeof(*out->rows));
-    for (size_t i = 0; i < out->count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        volume_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, volume_row, sizeof(*out->rows));
 }
 
 static void volume_key(struct store_args *q, const char *account_id, const char *region,
@@ -125,16 +123,10 @@ enum sbx_code store_volume_get(struct store_conn *db, const char *account_id, co
                                const char *volume_name, struct arena *a, struct store_volume *out,
                                struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     volume_key(&q, account_id, region, volume_name);
-    enum sbx_code code = store_run_one(db, &S[VOLUME_GET], &q, "Shared volume", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    volume_row(&r, out);
-    return SBX_OK;
+    return store_one(db, &S[VOLUME_GET], &q, "Shared volume", a, volume_row, out, err);
 }
 
 enum sbx_code store_volume_create(struct store_conn *db, const char *account_id, const char *region,
@@ -196,11 +188,11 @@ enum sbx_code store_volume_restore(struct store_conn *db, const char *account_id
                                    const char *region, const char *volume_name, struct arena *a,
                                    struct store_volume *out, struct sbx_err *err)
 {
-    SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     volume_key(&q, account_id, region, volume_name);
-    enum sbx_code code = store_run_one(db, &S[VOLUME_RESTORE], &q, "Shared volume", &res, err);
+    enum sbx_code code =
+        store_one(db, &S[VOLUME_RESTORE], &q, "Shared volume", a, volume_row, out, err);
     if (code == SBX_E_NOT_FOUND) {
         struct store_volume there;
 
@@ -208,11 +200,7 @@ enum sbx_code store_volume_restore(struct store_conn *db, const char *account_id
         code = store_volume_get(db, account_id, region, volume_name, a, &there, err);
         return code == SBX_OK ? err_set(err, SBX_E_CONFLICT, "The volume's purge has begun") : code;
     }
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    volume_row(&r, out);
-    return SBX_OK;
+    return code;
 }
 
 enum sbx_code store_volume_claim_purge(struct store_conn *db, const char *owner, int64_t lease_ms,

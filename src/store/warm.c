@@ -116,8 +116,10 @@ const char *store_warm_status_name(enum store_warm_status s)
     return NAMES[s];
 }
 
-static void warm_row(struct store_row *r, struct store_warm *out)
+static void warm_row(struct store_row *r, void *to)
 {
+    struct store_warm *out = to;
+
     out->warm_id = store_row_text(r);
     out->account_id = store_row_text(r);
     out->revision_id = store_row_text(r);
@@ -137,11 +139,7 @@ static void warm_row(struct store_row *r, struct store_warm *out)
 static void warm_rows(const PGresult *res, size_t count, struct arena *a, struct store_warms *out)
 {
     out->count = count;
-    out->rows = arena_zalloc(a, count * sizeof(*out->rows));
-    for (size_t i = 0; i < count; i++) {
-        struct store_row r = { .res = res, .a = a, .row = (int)i };
-        warm_row(&r, &out->rows[i]);
-    }
+    out->rows = store_rows(res, out->count, a, warm_row, sizeof(*out->rows));
 }
 
 enum sbx_code store_warm_pool_list(struct store_conn *db, struct arena *a,
