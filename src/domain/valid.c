@@ -228,11 +228,11 @@ enum sbx_code valid_network_entry(const char *field, const char *text, struct sb
     return SBX_OK;
 }
 
-enum sbx_code valid_command(const char *field, const char *const *argv, size_t count,
-                            struct sbx_err *err)
+static enum sbx_code valid_argv(const char *field, const char *const *argv, size_t count, int max,
+                                struct sbx_err *err)
 {
-    if (count == 0 || count > SBX_COMMAND_MAX)
-        return err_field(err, field, "%s must have 1 to %d strings", field, SBX_COMMAND_MAX);
+    if (count == 0 || count > (size_t)max)
+        return err_field(err, field, "%s must have 1 to %d strings", field, max);
     if (!argv[0][0])
         return err_field(err, field, "%s: the first string may not be empty", field);
     for (size_t i = 0; i < count; i++) {
@@ -242,18 +242,16 @@ enum sbx_code valid_command(const char *field, const char *const *argv, size_t c
     return SBX_OK;
 }
 
+enum sbx_code valid_command(const char *field, const char *const *argv, size_t count,
+                            struct sbx_err *err)
+{
+    return valid_argv(field, argv, count, SBX_COMMAND_MAX, err);
+}
+
 enum sbx_code valid_exec_command(const char *field, const char *const *argv, size_t count,
                                  struct sbx_err *err)
 {
-    if (count == 0 || count > SBX_EXEC_ARGS_MAX)
-        return err_field(err, field, "%s must have 1 to %d strings", field, SBX_EXEC_ARGS_MAX);
-    if (!argv[0][0])
-        return err_field(err, field, "%s: the first string may not be empty", field);
-    for (size_t i = 0; i < count; i++) {
-        if (valid_argument(field, argv[i], err))
-            return err->code;
-    }
-    return SBX_OK;
+    return valid_argv(field, argv, count, SBX_EXEC_ARGS_MAX, err);
 }
 
 enum sbx_code valid_excludes(const char *field, const char *const *patterns, size_t count,

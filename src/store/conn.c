@@ -588,6 +588,18 @@ enum sbx_code store_run_many(struct store_conn *db, const struct store_stmt *stm
     }
 }
 
+enum sbx_code store_do_many(struct store_conn *db, const struct store_stmt *stmt,
+                            const struct store_args *args, size_t count, struct sbx_err *err)
+{
+    PGresult *results[STORE_BATCH_MAX];
+
+    assert(count <= STORE_BATCH_MAX);
+    enum sbx_code code = store_run_many(db, stmt, args, count, results, err);
+    for (size_t i = 0; code == SBX_OK && i < count; i++)
+        PQclear(results[i]);
+    return code;
+}
+
 enum sbx_code store_run_text(struct store_conn *db, const char *sql, PGresult **out,
                              struct sbx_err *err)
 {

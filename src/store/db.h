@@ -132,6 +132,10 @@ MUST_USE enum sbx_code store_page(struct store_conn *db, const struct store_stmt
 MUST_USE enum sbx_code store_run_many(struct store_conn *db, const struct store_stmt *stmt,
                                       const struct store_args *args, size_t count, PGresult **out,
                                       struct sbx_err *err);
+/* Same, where nothing that the statement returns is wanted. */
+MUST_USE enum sbx_code store_do_many(struct store_conn *db, const struct store_stmt *stmt,
+                                     const struct store_args *args, size_t count,
+                                     struct sbx_err *err);
 /* One text as it is, for migrations and BEGIN, COMMIT, ROLLBACK: may hold several statements. */
 MUST_USE enum sbx_code store_run_text(struct store_conn *db, const char *sql, PGresult **out,
                                       struct sbx_err *err);

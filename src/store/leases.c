@@ -181,7 +181,6 @@ enum sbx_code store_lease_renew(struct store_conn *db, const char *owner, int64_
 enum sbx_code store_lease_release(struct store_conn *db, const struct store_release *rel,
                                   size_t count, struct sbx_err *err)
 {
-    PGresult *results[STORE_BATCH_MAX];
     SCOPED_ARENA struct arena *scratch = arena_new();
     struct store_args *q = arena_zalloc(scratch, count * sizeof(*q));
 
@@ -197,10 +196,7 @@ enum sbx_code store_lease_release(struct store_conn *db, const struct store_rele
         store_arg_bool(&q[i], rel[i].keep_attempt);
         store_arg_text(&q[i], rel[i].last_error);
     }
-    enum sbx_code code = store_run_many(db, &S[LEASE_RELEASE], q, count, results, err);
-    for (size_t i = 0; code == SBX_OK && i < count; i++)
-        PQclear(results[i]);
-    return code;
+    return store_do_many(db, &S[LEASE_RELEASE], q, count, err);
 }
 
 enum sbx_code store_sandbox_poke_region(struct store_conn *db, const char *region, int *poked,

@@ -99,7 +99,6 @@ static const struct store_stmt *const S = STORE_STMT_TRAIL;
 enum sbx_code store_audit_write(struct store_conn *db, const struct store_audit *rows, size_t count,
                                 struct sbx_err *err)
 {
-    PGresult *results[STORE_BATCH_MAX];
     SCOPED_ARENA struct arena *scratch = arena_new();
     struct store_args *q = arena_zalloc(scratch, count * sizeof(*q));
 
@@ -118,10 +117,7 @@ enum sbx_code store_audit_write(struct store_conn *db, const struct store_audit 
         store_arg_int(&q[i], rows[i].duration_ms);
         store_arg_text(&q[i], rows[i].run_id);
     }
-    enum sbx_code code = store_run_many(db, &S[AUDIT_WRITE], q, count, results, err);
-    for (size_t i = 0; code == SBX_OK && i < count; i++)
-        PQclear(results[i]);
-    return code;
+    return store_do_many(db, &S[AUDIT_WRITE], q, count, err);
 }
 
 static void audit_row(struct store_row *r, void *to)
