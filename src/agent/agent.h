@@ -12,7 +12,9 @@ enum {
     AGENT_ENV_MAX = 4096,     /* variables of WELCOME */
     AGENT_GROUPS_MAX = 256,   /* supplementary groups */
     AGENT_ID_MAX = 64,        /* an EXEC_ID */
-    AGENT_SETTLE_MS = 50,     /* a command that ends within it ended at once */
+    AGENT_SETTLE_MS = 50,     /* a command that ends within it ended at once, unless */
+    AGENT_LOOK_MS = 3,        /* one of the looks taken so often finds all of it asleep */
+    AGENT_LOOK_AGAIN_MS = 1,  /* and a second one, so much later, too */
     AGENT_WELCOME_MS = 10000, /* HELLO to WELCOME */
     AGENT_REDIAL_MIN_MS = 20, /* after a lost connection, doubled up to */
     AGENT_REDIAL_MAX_MS = 1000,
@@ -69,7 +71,8 @@ struct agent_workload {
 struct agent_command {
     enum agent_command_state state;
     uint32_t exit_code, signal;
-    uint64_t settled_ms;
+    uint64_t look_ms, settled_ms; /* SETTLING: the next look; when it is over anyway */
+    bool asleep;                  /* the last look found it so */
     char message[256];
 };
 
@@ -164,6 +167,8 @@ void agent_command_tick(struct agent *a, uint64_t now_ms);
 /* freeze.c: false: they did not all stand still in time, and go on. */
 bool agent_freeze(struct agent *a) MUST_USE;
 void agent_thaw(struct agent *a);
+/* Every thread of the workload waits for something. */
+bool agent_asleep(struct agent *a) MUST_USE;
 
 /* bulk.c: jobs on connections of their own. */
 void agent_bulk_dial(struct agent *a, uint32_t stream, const struct agent_request *r);

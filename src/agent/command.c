@@ -119,7 +119,9 @@ void agent_command_event(struct agent *a, const struct agent_event *e)
         return;
     if (e->kind == AGENT_EVENT_STARTED) {
         c->state = AGENT_COMMAND_SETTLING;
-        c->settled_ms = agent_now_ms() + AGENT_SETTLE_MS;
+        c->look_ms = agent_now_ms() + AGENT_LOOK_MS;
+        c->settled_ms = c->look_ms - AGENT_LOOK_MS + AGENT_SETTLE_MS;
+        c->asleep = false;
         return;
     }
     if (e->kind == AGENT_EVENT_REFUSED) {
@@ -139,12 +141,30 @@ void agent_command_event(struct agent *a, const struct agent_event *e)
 
 uint64_t agent_command_due(const struct agent *a)
 {
-    return a->command.state == AGENT_COMMAND_SETTLING ? a->command.settled_ms : UINT64_MAX;
+    const struct agent_command *c = &a->command;
+
+    if (c->state != AGENT_COMMAND_SETTLING)
+        return UINT64_MAX;
+    return c->look_ms < c->settled_ms ? c->look_ms : c->settled_ms;
+}
+
+/* Has it come to where it waits?  Of two looks in a row the first may have met a process between
+ * its last step and the waking of another. */
+static bool settled(struct agent *a, uint64_t now_ms)
+{
+    struct agent_command *c = &a->command;
+    bool before = c->asleep;
+
+    if (now_ms >= c->settled_ms)
+        return true;
+    c->asleep = agent_asleep(a);
+    c->look_ms = agent_now_ms() + (c->asleep ? AGENT_LOOK_AGAIN_MS : AGENT_LOOK_MS);
+    return before && c->asleep;
 }
 
 void agent_command_tick(struct agent *a, uint64_t now_ms)
 {
-    if (now_ms < agent_command_due(a))
+    if (now_ms < agent_command_due(a) || !settled(a, now_ms))
         return;
     a->command.state = AGENT_COMMAND_RUNNING;
     agent_command_announce(a);

@@ -63,8 +63,14 @@ static bool ours(const struct agent *a, const struct process *p)
     return p->pid == getpid() || p->parent == getpid() || p->parent == a->warden.pid;
 }
 
-/* The state of a process is that of its thread that moves most. */
-static char threads_state(int proc, pid_t pid, char state)
+static bool sleeps(char state)
+{
+    return state == 'S' || state == 'T' || state == 't';
+}
+
+/* The state of a process is that of a thread of it that is not in the wanted one, if there is any.
+ */
+static char threads_state(int proc, pid_t pid, char state, bool (*wanted)(char state))
 {
     char path[300];
     struct dirent *e;
@@ -79,12 +85,12 @@ static char threads_state(int proc, pid_t pid, char state)
             close(fd);
         return state;
     }
-    while (stands(state) && (e = readdir(d))) {
+    while (wanted(state) && (e = readdir(d))) {
         struct process t;
 
         (void)snprintf(path, sizeof(path), "%s/stat", e->d_name);
         if (e->d_name[0] >= '0' && e->d_name[0] <= '9' && read_stat(fd, path, &t) &&
-            !stands(t.state))
+            !wanted(t.state))
             state = t.state;
     }
     closedir(d);
@@ -158,7 +164,7 @@ static void note_stopped(struct agent *a, const struct process *p, void *ctx)
 static void stop_one(struct agent *a, const struct process *p, void *ctx)
 {
     struct look *look = ctx;
-    char state = stands(p->state) ? threads_state(a->proc, p->pid, p->state) : p->state;
+    char state = stands(p->state) ? threads_state(a->proc, p->pid, p->state, stands) : p->state;
 
     if (stands(state))
         return;
@@ -174,6 +180,22 @@ static void continue_one(struct agent *a, const struct process *p, void *ctx)
     (void)ctx;
     if (p->state != 'Z' && p->state != 'X' && !was_stopped(a, p->pid))
         signal_one(a, p, SIGCONT);
+}
+
+static void look_for_moving(struct agent *a, const struct process *p, void *ctx)
+{
+    bool *moving = ctx;
+
+    if (!*moving)
+        *moving = !sleeps(threads_state(a->proc, p->pid, p->state, sleeps));
+}
+
+/* A dead process counts as moving: its parent is about to hear of it. */
+bool agent_asleep(struct agent *a)
+{
+    bool moving = false;
+
+    return each_process(a, look_for_moving, &moving) && !moving;
 }
 
 /* What was asked to start before must have done so, to be seen. */

@@ -35,6 +35,9 @@ static const struct config_option OPTIONS[] = {
       "Processes of one user inside a sandbox (RLIMIT_NPROC)" },
     { "runsc", "probe_timeout_s", CONFIG_INT, "20", 1, 300, false,
       "Deadline of each probe at start" },
+    { "runsc", "expedite", CONFIG_BOOL, "true", 0, 0, false,
+      "Have the kernel hurry its grace periods while a sandbox starts or ends (the host's "
+      "/sys/kernel/rcu_expedited)" },
     { "runsc", "start_timeout_s", CONFIG_INT, "60", 1, 600, false,
       "Deadline for the runtime to take a sandbox" },
     { "agent", "path", CONFIG_STR, "/usr/lib/sandboxd/sandbox-agent", 0, 0, false,

@@ -25,6 +25,9 @@
 #include "gateway/shim.h"
 #include "sbx/agent.h"
 
+static const char expedite_path[] = "/sys/kernel/rcu_expedited",
+                  expedite_lock[] = "/run/sandboxd-expedite.lock";
+
 enum { CONFIG_MAX = 4 * 1024 * 1024, TAG_LEN = 5, GUEST_PROGRAM_MAX = 64 * 1024 * 1024 };
 
 static struct runsc *of(struct driver *d)
@@ -152,6 +155,7 @@ static void runsc_close(struct driver *d)
     }
     id_map_fini(&r->holds);
     runsc_cgroups_close(r->cgroups);
+    runsc_expedite_close(r->expedite);
     (void)pthread_mutex_destroy(&r->lock);
     arena_free(r->arena);
     free(r);
@@ -185,6 +189,8 @@ static enum sbx_code open_parts(struct runsc *r, struct sbx_err *err)
         keep_guest(r, arena_printf(r->arena, "%s/sandbox-probe", r->guest_dir), "probe", err) !=
             SBX_OK)
         return err->code;
+    if (config_bool(r->config, "runsc", "expedite"))
+        r->expedite = runsc_expedite_open(expedite_path, expedite_lock);
     if (runsc_cgroups_open("/sys/fs/cgroup", config_str(r->config, "runsc", "cgroup_parent"), tag,
                            &r->cgroups, err) != SBX_OK ||
         runsc_watch_open(r, err) != SBX_OK || runsc_probe(r, err) != SBX_OK ||
@@ -475,8 +481,12 @@ static enum sbx_code runsc_start(struct driver *d, const struct driver_spec *spe
     if (r->egress != NULL && egress_find(r->egress, spec->id, &lease, &ignored) == SBX_OK)
         how.network = lease.netns[0] != 0;
     how.mask_net = how.mask_net && how.network;
-    if (runsc_cgroup_make(r->cgroups, spec->id, &limits, a, &how.cgroups, err) != SBX_OK ||
-        runsc_run_start(r, spec->id, &how, &shim, err) != SBX_OK)
+    if (runsc_cgroup_make(r->cgroups, spec->id, &limits, a, &how.cgroups, err) != SBX_OK)
+        return err->code;
+    runsc_expedite_begin(r->expedite);
+    (void)!runsc_run_start(r, spec->id, &how, &shim, err);
+    runsc_expedite_end(r->expedite);
+    if (err->code != SBX_OK)
         return err->code;
     if (runsc_watch_add(r, spec->id, &shim, err) != SBX_OK) {
         fd_close(&shim.pidfd); /* destroy finds it by its folder */
@@ -491,9 +501,8 @@ static enum sbx_code runsc_running(struct driver *d, const struct driver_spec *s
     return runsc_cgroup_set_cpu(of(d)->cgroups, spec->id, spec->cpu_millis, err);
 }
 
-static enum sbx_code runsc_destroy(struct driver *d, const char *id, struct sbx_err *err)
+static enum sbx_code take_away(struct runsc *r, const char *id, struct sbx_err *err)
 {
-    struct runsc *r = of(d);
     struct process shim;
     char path[RUNSC_PATH_SIZE];
 
@@ -505,6 +514,16 @@ static enum sbx_code runsc_destroy(struct driver *d, const char *id, struct sbx_
     hold_drop(r, id);
     runsc_path(r, id, NULL, path);
     return file_remove_tree(path, err);
+}
+
+static enum sbx_code runsc_destroy(struct driver *d, const char *id, struct sbx_err *err)
+{
+    struct runsc *r = of(d);
+
+    runsc_expedite_begin(r->expedite);
+    (void)!take_away(r, id, err);
+    runsc_expedite_end(r->expedite);
+    return err->code;
 }
 
 static enum sbx_code runsc_observe(struct driver *d, const char *id, struct driver_state *out,
@@ -592,6 +611,7 @@ static json_t *runsc_features_json(struct driver *d)
     json_put_bool(j, "networkCure", f->mask_net);
     json_put_bool(j, "diskLimit", f->disk);
     json_put_str(j, "cgroups", runsc_cgroups_kind(r->cgroups));
+    json_put_bool(j, "expedite", r->expedite != NULL);
     if (r->egress != NULL)
         json_put_new(j, "egress", egress_features(r->egress));
     else

@@ -30,6 +30,7 @@
 #include "gateway/image.h"
 #include "gateway/runsc_bundle.h"
 #include "gateway/runsc_cgroup.h"
+#include "gateway/runsc_expedite.h"
 
 enum {
     RUNSC_MEMORY_OVERHEAD_MB = 48, /* sandbox and gofer themselves (measured: 41 MiB resident) */
@@ -68,6 +69,7 @@ struct runsc {
     const char *guest_dir; /* folder of sandbox-probe and sandbox-statx.so */
     struct runsc_features features;
     struct runsc_cgroups *cgroups;
+    struct runsc_expedite *expedite; /* NULL: switched off, or the host has none */
     struct image_store *images;
     struct egress *egress; /* NULL: this host cannot; egress_error says why */
     char egress_error[DRIVER_REASON_SIZE];

@@ -220,7 +220,10 @@ enum sbx_code runsc_cgroup_make(struct runsc_cgroups *g, const char *id,
         code = g->kind == KIND_V2 ? set_v2(dir, limits, err) : set_v1(dir, i, limits, err);
         if (code != SBX_OK)
             return code;
-        (void)buf_printf(&list, "%s%s/cgroup.procs", i > 0 ? "," : "", dir);
+        /* A lone thread that moves itself by v1's tasks needs no lock on all thread groups, and
+         * with it no grace period (kernel 5.4, "cgroup: Optimize single thread migration"). */
+        (void)buf_printf(&list, "%s%s/%s", i > 0 ? "," : "", dir,
+                         g->kind == KIND_V1 ? "tasks" : "cgroup.procs");
     }
     *procs = g->count > 0 ? arena_strdup(a, list.data) : "-";
     return SBX_OK;
