@@ -30,6 +30,9 @@ static const char expedite_path[] = "/sys/kernel/rcu_expedited",
 
 enum { CONFIG_MAX = 4 * 1024 * 1024, TAG_LEN = 5, GUEST_PROGRAM_MAX = 64 * 1024 * 1024 };
 
+/* Not in the agent's folder: image code must find it, and the agent hides that folder. */
+static const char STATX_CURE[] = "/etc/sandboxd-statx.so";
+
 static struct runsc *of(struct driver *d)
 {
     return (struct runsc *)(void *)d;
@@ -271,9 +274,7 @@ static enum sbx_code make_agent_folder(struct runsc *r, const char *id, struct s
     runsc_path(r, id, "a", path);
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
         return err_sys(err, SBX_E_UNAVAILABLE, "make the agent's folder");
-    if (link_guest(r, id, "a", "agent", err) != SBX_OK)
-        return err->code;
-    return r->features.statx_fault ? link_guest(r, id, "a", "statx.so", err) : SBX_OK;
+    return link_guest(r, id, "a", "agent", err);
 }
 
 /* The check-in's own sandboxes measure themselves from inside; the agent's folder is hidden there.
@@ -306,7 +307,7 @@ static enum sbx_code make_etc(struct runsc *r, const char *id, struct sbx_err *e
     runsc_path(r, id, "hostname", path);
     if (file_write(path, text, strlen(text), 0644, false, err) != SBX_OK)
         return err->code;
-    (void)snprintf(text, sizeof(text), "%s/statx.so\n", SBX_AGENT_DIR);
+    (void)snprintf(text, sizeof(text), "%s\n", STATX_CURE);
     runsc_path(r, id, "preload", path);
     return r->features.statx_fault ? file_write(path, text, strlen(text), 0644, false, err)
                                    : SBX_OK;
@@ -357,7 +358,8 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
                               .agent = spec->agent ? SBX_AGENT_BINARY : NULL,
                               .workload = workload };
     char agent[RUNSC_PATH_SIZE], workspace[RUNSC_PATH_SIZE], hosts[RUNSC_PATH_SIZE],
-        hostname[RUNSC_PATH_SIZE], preload[RUNSC_PATH_SIZE], probe[RUNSC_PATH_SIZE];
+        hostname[RUNSC_PATH_SIZE], preload[RUNSC_PATH_SIZE], probe[RUNSC_PATH_SIZE],
+        cure[RUNSC_PATH_SIZE];
 
     runsc_path(r, spec->id, "m", root);
     runsc_path(r, spec->id, "a", agent);
@@ -369,8 +371,11 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
     runsc_path(r, spec->id, "p", probe);
     if (is_probe(spec))
         runsc_bundle_bind(&b, probe, GATEWAY_CHECKIN_DIR, true);
-    if (r->features.statx_fault)
+    (void)snprintf(cure, sizeof(cure), "%s/t/statx.so", r->dir);
+    if (r->features.statx_fault) {
         runsc_bundle_bind(&b, preload, "/etc/ld.so.preload", true);
+        runsc_bundle_bind(&b, cure, STATX_CURE, true);
+    }
     runsc_bundle_bind(&b, hosts, "/etc/hosts", true);
     runsc_bundle_bind(&b, hostname, "/etc/hostname", true);
     if (lease->resolv_conf[0] != 0)
@@ -378,7 +383,7 @@ static enum sbx_code write_bundle(struct runsc *r, const struct driver_spec *spe
     if (spec->mount.source != NULL)
         runsc_bundle_bind(&b, spec->mount.source, spec->mount.target, false);
     /* Last: nothing of a tenant's, by whatever link of its image, lies over it. */
-    if (spec->agent || r->features.statx_fault)
+    if (spec->agent)
         runsc_bundle_bind(&b, agent, SBX_AGENT_DIR, true);
     return runsc_run_write_config(r, spec->id, &b, err);
 }

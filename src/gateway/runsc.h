@@ -6,11 +6,11 @@
  * Folders below [state] dir (0700 all of them):
  *
  *	x/<id>/     one sandbox: config.json, meta, shim, exit, log, hosts, hostname
- *	  a/        bound read-only on SBX_AGENT_DIR: agent.sock, agent, statx.so
+ *	  a/        bound read-only on SBX_AGENT_DIR: agent.sock, agent
  *	  disk.img  its disk, mounted on d/ (workspace/, layer/, work/)
  *	  m/        its root: the image's under the layer
  *	r/          runsc's own state
- *	t/          empty disks by size
+ *	t/          empty disks by size; the programs that go into sandboxes
  *	p/          the root of probe sandboxes
  *	i/          the image store (image.h)
  *	e/          egress (egress.h)
