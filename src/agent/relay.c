@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    RELAY_BUFFER = 128 * 1024, /* each way of each connection */
+    RELAY_BUFFER = 512 * 1024, /* each way of each connection */
     RELAY_ROUNDS = 16,         /* of one flow before the others are looked at */
     RELAY_BACKLOG = 128,
     RELAY_EVENTS = 32,

@@ -234,7 +234,8 @@ enum sbx_code relay_start(const struct relay_config *config, struct relay **out,
         relay_free(r);
         return code;
     }
-    if (thread_start(&r->thread, "relay", run, r, err) != SBX_OK) {
+    if (tunnels_start(&r->tunnels, err) != SBX_OK ||
+        thread_start(&r->thread, "relay", run, r, err) != SBX_OK) {
         relay_stop(r);
         relay_free(r);
         return err->code;
@@ -251,6 +252,7 @@ static void remove_box(struct relay *r, struct relay_box *box, enum sbx_code cod
     relay_calls_end_all(r, box, code, sentence);
     while (box->conns != NULL)
         relay_conn_close(r, box->conns, finished);
+    tunnels_end(r->tunnels, box->id);
     (void)epoll_ctl(r->epoll, EPOLL_CTL_DEL, box->listen_fd, NULL);
     fd_close(&box->listen_fd);
     secret_wipe(box->key, sizeof(box->key));
@@ -294,6 +296,7 @@ void relay_free(struct relay *r)
         r->told = t->next;
         free(t);
     }
+    tunnels_free(r->tunnels);
     id_map_fini(&r->boxes);
     fd_close(&r->epoll);
     fd_close(&r->wake);
@@ -661,7 +664,7 @@ void relay_stats(struct relay *r, struct relay_stats *out)
     out->sandboxes = r->boxes.count;
     out->executions = r->executions;
     out->output_bytes = r->output;
-    out->relays = r->relays;
+    out->relays = tunnels_count(r->tunnels);
     ID_MAP_EACH(&r->boxes, slot)
     {
         out->connected += ((struct relay_box *)slot->value)->control != NULL ? 1 : 0;

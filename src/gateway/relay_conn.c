@@ -1,4 +1,3 @@
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -130,17 +129,11 @@ void relay_conn_close(struct relay *r, struct relay_conn *c, struct relay_exec *
 {
     struct relay_box *box = c->box;
     bool control = box->control == c;
-    struct relay_conn *peer = c->peer;
 
     if (c->dead)
         return;
     detach(r, c);
     fd_close(&c->fd);
-    if (peer != NULL) {
-        c->peer = peer->peer = NULL;
-        relay_conn_close(r, peer, finished);
-        box->tunnels--, r->relays--;
-    }
     if (control) {
         relay_exec_end_all(r, box, true, SBX_E_AGENT_UNREACHABLE,
                            "the connection to the sandbox's agent was lost", finished);
@@ -162,8 +155,7 @@ static bool send_out(struct relay *r, struct relay_conn *c)
             return false;
         buf_consume(&c->out, (size_t)n);
     }
-    if (c->kind != RELAY_CONN_TUNNEL)
-        watch(r, c, c->out.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    watch(r, c, c->out.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
     if (c->out.len == 0)
         buf_fini(&c->out);
     return true;
@@ -265,9 +257,7 @@ static void on_hello(struct relay *r, struct relay_conn *c, const unsigned char 
         become_control(r, c, first, finished);
     else if (h.kind == SBX_AGENT_BULK)
         become_bulk(r, c, h.dial_id, finished);
-    else if (h.kind == SBX_AGENT_RELAY_KIND && r->relays < RELAY_RELAYS_MAX &&
-             (box->tunnels < RELAY_FAIR ||
-              (r->relays < RELAY_RELAYS_MAX / 2 && box->tunnels < SBX_AGENT_RELAYS_MAX))) {
+    else if (h.kind == SBX_AGENT_RELAY_KIND && tunnels_room(r->tunnels, box->id)) {
         box->pending--, r->pending--;
         c->kind = RELAY_CONN_TUNNEL_HELLO;
     } else
@@ -278,71 +268,14 @@ static void on_hello(struct relay *r, struct relay_conn *c, const unsigned char 
 
 void relay_tunnel_open(struct relay *r, struct relay_conn *c, int proxy_fd)
 {
-    struct relay_conn *peer;
+    /* c->in: what the process sent before the proxy was there */
+    struct buf first = c->in;
 
-    (void)fcntl(proxy_fd, F_SETFL, fcntl(proxy_fd, F_GETFL) | O_NONBLOCK);
-    peer = conn_new(r, c->box, proxy_fd, RELAY_CONN_TUNNEL);
-    if (peer == NULL) {
-        struct relay_exec *none = NULL;
-
-        relay_conn_close(r, c, &none);
-        return;
-    }
-    c->kind = RELAY_CONN_TUNNEL;
-    c->peer = peer;
-    peer->peer = c;
-    c->box->tunnels++, r->relays++;
-    /* what the process sent before the proxy was there */
-    (void)buf_append(&peer->out, c->in.data, c->in.len);
-    buf_clear(&c->in);
-    watch(r, peer, EPOLLIN | EPOLLOUT);
-    watch(r, c, EPOLLIN);
-}
-
-static void tunnel_watch(struct relay *r, struct relay_conn *c)
-{
-    uint32_t events = 0;
-
-    if (!c->read_ended && c->peer->out.len < RELAY_PUMP_SIZE)
-        events |= EPOLLIN;
-    if (c->out.len > 0)
-        events |= EPOLLOUT;
-    watch(r, c, events);
-}
-
-static void on_tunnel(struct relay *r, struct relay_conn *c, uint32_t events,
-                      struct relay_exec **finished)
-{
-    struct relay_conn *peer = c->peer;
-    bool broken = false;
-
-    if ((events & EPOLLOUT) != 0)
-        broken = !send_out(r, c);
-    if (!broken && !c->read_ended && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 &&
-        peer->out.len < RELAY_PUMP_SIZE) {
-        char *room = buf_reserve(&peer->out, RELAY_PUMP_SIZE);
-        ssize_t n = recv(c->fd, room, RELAY_PUMP_SIZE, MSG_DONTWAIT);
-
-        if (n > 0) {
-            peer->out.len += (size_t)n;
-            broken = !send_out(r, peer);
-        } else if (n == 0) {
-            c->read_ended = true;
-        } else if (errno != EAGAIN && errno != EINTR) {
-            broken = true;
-        }
-    }
-    if (c->read_ended && peer->out.len == 0)
-        (void)shutdown(peer->fd, SHUT_WR);
-    /* What had ended before all of it could be passed on. */
-    if (peer->read_ended && c->out.len == 0)
-        (void)shutdown(c->fd, SHUT_WR);
-    if (broken || (c->read_ended && peer->read_ended && c->out.len == 0 && peer->out.len == 0)) {
-        relay_conn_close(r, c, finished);
-        return;
-    }
-    tunnel_watch(r, c);
-    tunnel_watch(r, peer);
+    c->in = (struct buf){ 0 };
+    detach(r, c);
+    (void)tunnels_add(r->tunnels, c->box->id, c->fd, proxy_fd, first.data, first.len);
+    c->fd = -1;
+    buf_fini(&first);
 }
 
 static void on_tunnel_hello(struct relay *r, struct relay_conn *c, const struct sbx_agent_header *h,
@@ -374,8 +307,6 @@ static void on_frame(struct relay *r, struct relay_conn *c, const struct sbx_age
     case RELAY_CONN_TUNNEL_HELLO:
         on_tunnel_hello(r, c, h, finished);
         break;
-    case RELAY_CONN_TUNNEL:
-        assert(!"frames of a tunnel");
     }
 }
 
@@ -430,10 +361,6 @@ void relay_conn_event(struct relay *r, struct relay_conn *c, uint32_t events,
 {
     if (c->dead)
         return;
-    if (c->kind == RELAY_CONN_TUNNEL) {
-        on_tunnel(r, c, events, finished);
-        return;
-    }
     if ((events & EPOLLOUT) != 0 && !send_out(r, c)) {
         relay_conn_close(r, c, finished);
         return;

@@ -15,6 +15,7 @@
 #include "base/id_map.h"
 #include "base/thread.h"
 #include "gateway/relay.h"
+#include "gateway/tunnel.h"
 
 enum {
     RELAY_TICK_MS = 250,
@@ -25,9 +26,6 @@ enum {
     RELAY_RECENT = 64,                /* execution ids of a sandbox that are remembered */
     RELAY_FOREIGN_MAX = 256,          /* executions of an earlier gateway's life */
     RELAY_START_ROOM = 64 * 1024,     /* of the budget that must be free to start an execution */
-    RELAY_PUMP_SIZE = 256 * 1024,     /* each way of a relayed connection */
-    RELAY_RELAYS_MAX = 1024,          /* of all sandboxes */
-    RELAY_FAIR = 16,                  /* of one sandbox, once half of them are in use */
 };
 
 enum relay_source { RELAY_SOURCE_WAKE, RELAY_SOURCE_LISTEN, RELAY_SOURCE_CONN };
@@ -36,7 +34,6 @@ enum relay_conn_kind {
     RELAY_CONN_PENDING, /* no HELLO yet */
     RELAY_CONN_CONTROL,
     RELAY_CONN_TUNNEL_HELLO, /* said HELLO, RELAY comes */
-    RELAY_CONN_TUNNEL,       /* bytes both ways */
 };
 
 struct relay_box;
@@ -52,8 +49,6 @@ struct relay_conn {
     uint32_t events; /* what epoll watches */
     struct buf in, out;
     int64_t opened_ms, heard_ms, pinged_ms;
-    struct relay_conn *peer; /* tunnel: the other end */
-    bool read_ended;         /* tunnel: no more bytes come from here */
 };
 
 struct relay_exec {
@@ -90,7 +85,7 @@ struct relay_box {
     bool welcomed, ready, was_ready;
     struct buf settings; /* fields of WELCOME; empty when adopted */
     struct relay_conn *conns, *control;
-    size_t pending, tunnels;
+    size_t pending;
     struct relay_exec *execs;
     size_t exec_count;
     struct relay_pending_call *calls;
@@ -132,8 +127,9 @@ struct relay {
     struct id_map boxes;
     struct relay_conn *grave;
     struct relay_box *box_grave;
-    size_t executions, output, calls, pending, relays;
+    size_t executions, output, calls, pending;
     uint64_t next_dial;
+    struct tunnels *tunnels;
     struct relay_told *told;
 };
 
@@ -145,6 +141,7 @@ void relay_conn_event(struct relay *r, struct relay_conn *c, uint32_t events,
 bool relay_conn_send(struct relay *r, struct relay_conn *c, const struct buf *frame,
                      struct relay_exec **finished);
 void relay_conn_close(struct relay *r, struct relay_conn *c, struct relay_exec **finished);
+/* proxy_fd is taken. */
 void relay_tunnel_open(struct relay *r, struct relay_conn *c, int proxy_fd);
 void relay_tell_ended(struct relay *r, const struct relay_box *box, const char *execution_id,
                       int exit_code, int signal);
