@@ -88,7 +88,9 @@
  * DELETE /v1/images?reference=R  409 CONFLICT while a sandbox runs it
  * GET  /v1/health                200 {status: "ok"}, or 503 with what is wrong
  * GET  /v1/capacity              {sandboxes, warm, memoryMb, memoryFreeMb, diskFreeMb, driver, features: {..}}
- * GET  /v1/egress/denied?after=N {events: [{sandboxId, destination, port, protocol, count}]}
+ * GET  /v1/egress/denied?sandboxId=ID
+ *     {events: [{destination, port?, protocol, count}]}: what its network refused since its create;
+ *     pauses are survived, and a restart of the gateway loses what came before a pause
  * GET  /metrics                  Prometheus text */
 /* clang-format on */
 

@@ -104,14 +104,8 @@ static void on_denied(void *arg, const struct gateway_client_answer *answer)
     const json_t *events = answer->json != NULL ? json_object_get(answer->json, "events") : NULL;
     json_t *denied = json_array();
 
-    for (size_t i = 0; i < json_array_size(events); i++) {
-        json_t *e = json_deep_copy(json_array_get(events, i));
-
-        if (strcmp(json_get_str(e, "sandboxId", ""), w->id) == 0 &&
-            json_object_del(e, "sandboxId") == 0)
-            (void)json_array_append_new(denied, STEAL(e));
-        json_decref(e);
-    }
+    for (size_t i = 0; i < json_array_size(events); i++)
+        (void)json_array_append(denied, json_array_get(events, i));
     json_put_new(w->body, "denied", denied);
     if (answer->code != SBX_OK)
         json_put_str(w->body, "regionError",
@@ -150,13 +144,14 @@ enum sbx_code api_admin_why(struct api_call *c, struct sbx_err *err)
     body = json_pack("{s:o, s:o, s:o, s:o}", "sandbox", api_render_sandbox(&row), "executions",
                      executions, "history", history, "audit", trail);
     put_internals(body, &row);
-    if (!row.holds_compute) {
+    if (!row.holds_compute && row.status != SANDBOX_SUSPENDED) {
         response_ok(c->res, 200, body);
         return SBX_OK;
     }
     w = why_new(c, body);
-    if (gateway_client_read(c->api->cfg.gateway, row.region, "/v1/egress/denied", on_denied, w,
-                            &none) != SBX_OK)
+    if (gateway_client_read(c->api->cfg.gateway, row.region,
+                            arena_printf(c->a, "/v1/egress/denied?sandboxId=%s", w->id), on_denied,
+                            w, &none) != SBX_OK)
         on_denied(w, &(struct gateway_client_answer){ .code = none.code, .message = none.msg });
     return SBX_OK;
 }

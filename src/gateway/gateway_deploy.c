@@ -353,8 +353,10 @@ void gateway_stop_run(struct gateway_job *job)
 
     if (s->phase == GATEWAY_PHASE_NONE)
         err_put(&err, SBX_E_NOT_FOUND, "the region has nothing of the sandbox");
-    else if (s->in_driver)
+    else if (s->in_driver) {
+        gateway_denied_keep(g, s);
         (void)!gateway_release(g, s, SBX_E_SANDBOX_SUSPENDED, "the sandbox was suspended", &err);
+    }
     if (err.code != SBX_OK) {
         gateway_job_done(job, &err, NULL, false);
         return;

@@ -107,6 +107,7 @@ struct gateway_sandbox {
     struct gateway_job *waiting; /* in order */
     size_t waiting_count;
     bool ended; /* the driver said so while an operation was under way */
+    json_t *denied; /* attempts that were refused before its last pause, or NULL; not journaled */
 };
 
 enum gateway_job_kind {
@@ -299,11 +300,16 @@ void gateway_process_ended(struct gateway *g, const char *runtime, const char *e
 
 /* --- gateway_images.c --- */
 
-route_fn gateway_route_image_list, gateway_route_image_remove, gateway_route_image_import,
-    gateway_route_denied;
+route_fn gateway_route_image_list, gateway_route_image_remove, gateway_route_image_import;
 route_body_fn gateway_route_image_piece;
-/* Attempts of a sandbox that its network refused, since it started. */
+
+/* --- gateway_denied.c --- */
+
+route_fn gateway_route_denied;
+/* Attempts of a sandbox that its network refused, since its create. */
 int64_t gateway_denied_count(struct gateway *g, const char *id);
+/* Before a pause releases its compute: what its counters say is kept for its next run. */
+void gateway_denied_keep(struct gateway *g, struct gateway_sandbox *s);
 
 /* --- gateway_routes.c --- */
 

@@ -429,6 +429,7 @@ static void snapshot_taken(struct gateway_job *job, const struct archive *a, int
     json_put_time(answer, "takenAt", at_ms);
     (void)json_write(&text, answer);
     prune(job);
+    gateway_denied_keep(g, s);
     if (gateway_release(g, s, SBX_E_SANDBOX_SUSPENDED, "the sandbox was suspended", &err) != SBX_OK)
         log_err(LOG_ERROR, "a suspended sandbox left something behind", &err,
                 LOG_S("sandboxId", s->id));

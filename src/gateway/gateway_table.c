@@ -67,6 +67,7 @@ void gateway_sandbox_free(struct gateway_sandbox *s)
     assert(s->busy == NULL && s->waiting == NULL);
     gateway_results_trim(s, 0);
     secret_wipe(s->key, sizeof(s->key));
+    json_decref(s->denied);
     free(s);
 }
 

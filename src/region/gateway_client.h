@@ -231,7 +231,7 @@ MUST_USE enum sbx_code gateway_client_volume_purge(struct gateway_client *c, con
                                                    gateway_client_fn *done, void *arg,
                                                    struct sbx_err *err);
 /* GET of any path of the protocol that answers an object: "/v1/health", "/v1/capacity",
- * "/v1/images", "/v1/egress/denied?after=7". */
+ * "/v1/images", "/v1/egress/denied?sandboxId=ID". */
 MUST_USE enum sbx_code gateway_client_read(struct gateway_client *c, const char *region,
                                            const char *path, gateway_client_fn *done, void *arg,
                                            struct sbx_err *err);

@@ -273,8 +273,8 @@ class EgressTest(RegionTest):
         return [got[str(i + 1)] for i in range(len(lines))]
 
     def denied(self, box):
-        events = self.must("GET", "/v1/egress/denied")["events"]
-        return {(e["destination"], e.get("port", 0)): e["count"] for e in events if e["sandboxId"] == box}
+        events = self.must("GET", "/v1/egress/denied?sandboxId=" + box)["events"]
+        return {(e["destination"], e.get("port", 0)): e["count"] for e in events}
 
 
 class Table(EgressTest):

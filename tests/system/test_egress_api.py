@@ -7,17 +7,19 @@ import os
 import shutil
 
 import harness
-from harness import SystemTest, busybox_rootfs, main, program
+from harness import SystemTest, busybox_rootfs, main, program, wait_for
 from test_egress import HOST, World
 
 RULES = {"enabled": True, "addressAllowlist": ["203.0.113.9"], "domainAllowlist": ["good.example"]}
 LINES = ["tcp 203.0.113.9 443", "tcp 203.0.113.8 443", "proxy good.example:443", "proxy other.example:443",
          "tcp 169.254.169.254 80"]
 WANT = ["open", "shut", "open", "shut", "shut"]
+DENIED = [("203.0.113.8", 443, "tcp"), ("other.example", 443, "proxy"), ("169.254.169.254", 80, "tcp")]
 
 
 class Api(SystemTest):
-    stack_options = {"region": {"egress.upstream": "203.0.113.53", "egress.deny": "203.0.113.200"}}
+    stack_options = {"region": {"egress.upstream": "203.0.113.53", "egress.deny": "203.0.113.200"},
+                     "sandboxd": {"sandboxes.warm_total_max": 1}}
 
     @classmethod
     def setUpClass(cls):
@@ -48,14 +50,50 @@ class Api(SystemTest):
         box = tenant.ready()
         self.assertEqual(self.attempts(tenant, box, LINES), WANT)
         told = self.stack.ctl_json("why", box["sandboxId"])
-        denied = {(d["destination"], d.get("port"), d["protocol"]): d["count"] for d in told["denied"]}
-        self.assertEqual(denied["203.0.113.8", 443, "tcp"], 1)
-        self.assertEqual(denied["other.example", 443, "proxy"], 1)
-        self.assertEqual(denied["169.254.169.254", 80, "tcp"], 1)
+        denied = self.denied(box)
+        self.assertEqual([denied[d] for d in DENIED], [1] * len(DENIED))
         self.assertNotIn("good.example", {d["destination"] for d in told["denied"]})
         self.assertIn(b"other.example", self.stack.ctl("why", box["sandboxId"])[0])
         self.assertEqual(tenant.terminate(box)["status"], "TERMINATED")
         self.assertNotIn("denied", self.stack.ctl_json("why", box["sandboxId"]))
+
+    def denied(self, box):
+        told = self.stack.ctl_json("why", box["sandboxId"])
+        return {(d["destination"], d.get("port"), d["protocol"]): d["count"] for d in told["denied"]}
+
+    def test_rules_and_counts_outlive_a_pause(self):
+        tenant = self.stack.tenant(image=self.image, networkControl=RULES, persistenceMode="SNAPSHOT")
+        self.stack.backend_dir(tenant)
+        box = tenant.ready()
+        for cycle in (1, 2):
+            self.assertEqual(self.attempts(tenant, box, LINES), WANT)
+            self.assertEqual(tenant.pause(box)["status"], "SUSPENDED")
+            told = self.denied(box)  # nothing of it runs now
+            self.assertEqual([told[d] for d in DENIED], [cycle] * len(DENIED))
+            tenant.resume(box)
+            tenant.wait(box, "READY")
+            self.assertEqual(self.denied(box), told)
+        self.assertEqual(self.attempts(tenant, box, LINES), WANT)
+        self.assertEqual([self.denied(box)[d] for d in DENIED], [3] * len(DENIED))
+        tenant.terminate(box)
+
+    def test_a_warm_member_has_its_rules_from_its_first_moment(self):
+        boot = ("probe >/workspace/boot <<'END'\n" + "\n".join(LINES) + "\nEND\nexec sleep infinity")
+        tenant = self.stack.tenant()
+        template = tenant.add_template(image=self.image, networkControl=RULES, command=["sh", "-c", boot],
+                                       warmPool={"desired": 1, "min": 1, "max": 1, "regions": [tenant.region]})
+        wait_for("a warm member", lambda: self.stack.pg.psql(
+            "SELECT 1 FROM sandboxd.warm_members WHERE status = 'READY'"), 60)
+        box = tenant.ready(templateId=template)
+        self.assertTrue(box["isWarmAllocation"])
+        got = wait_for("what its command tried", lambda: tenant.execute(box, ["cat", "/workspace/boot"])["stdout"], 30)
+        self.assertEqual(dict(line.split() for line in got.splitlines()),
+                         {str(i + 1): want for i, want in enumerate(WANT)})
+        self.assertEqual(self.attempts(tenant, box, LINES), WANT)
+        self.assertEqual([self.denied(box)[d] for d in DENIED], [2] * len(DENIED))
+        tenant.terminate(box)
+        tenant.call("POST", "/sandbox-template/save",
+                    {"accountId": tenant.account, "templateId": template, "name": "off", "enabled": False}, 200)
 
     def test_refused_at_allocation(self):
         for rules, words in (({"enabled": True, "addressAllowlist": ["10.1.2.3"]}, "infrastructure range (private)"),
