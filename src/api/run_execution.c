@@ -130,7 +130,7 @@ struct called {
 struct process_answer {
     enum sbx_code code;
     bool answered, sent;
-    int64_t version; /* of the row when the call began */
+    struct store_operation op; /* the row when the call began, in the call's arena */
 };
 
 static enum sbx_code go_on(struct request *req, struct response *res, void *arg,
@@ -166,7 +166,7 @@ static enum sbx_code call_process(struct api_call *c, const struct store_operati
     struct process_answer *note = arena_zalloc(c->a, sizeof(*note));
     struct sbx_err err = { 0 };
 
-    note->version = op->version;
+    note->op = *op;
     c->note = note;
     c->deferred = true;
     request_set_slot(c->req, c);
@@ -243,36 +243,22 @@ static enum sbx_code start_body(struct api_call *c, const struct store_operation
 static enum sbx_code started(struct api_call *c, struct sbx_err *err)
 {
     const struct process_answer *answer = c->note;
-    bool begun = answer->code == SBX_OK;
-    bool never =
-        !begun && (answer->answered ? answer->code == SBX_E_ENTRYPOINT_MISSING : !answer->sent);
+    enum reconcile_run_outcome outcome =
+        reconcile_run_outcome(answer->code, answer->answered, answer->sent);
+    struct store_operation_move m = reconcile_run_started(&answer->op, outcome);
     struct store_operation op;
-    struct store_operation_move m = { .set_execution = true, .next_in_ms = 0 };
     struct sbx_err lost = { 0 };
 
-    if (api_run_find(c, &op, err) != SBX_OK)
-        return err->code;
-    m.operation_id = op.operation_id;
-    m.version = answer->version;
-    m.execution = begun ? RUN_EXEC_RUNNING : never ? RUN_EXEC_PENDING : RUN_EXEC_EXITED;
-    if (!begun && !never) {
-        m.set_phase = true;
-        m.phase = run_next(RUN_READY, RUN_EVENT_START_UNCERTAIN)->to;
-        m.cause = RUN_CAUSE_START_UNCERTAIN;
-        m.set_exited = true;
-        m.next_in_ms = -1;
-        m.connection_state = "QUARANTINED";
-    }
     if (store_operation_move(c->db, &m, c->a, &op, &lost) != SBX_OK &&
         lost.code != SBX_E_CHANGING) {
         *err = lost;
         return err->code;
     }
     reconcile_runs_wake(c->api->runs);
-    if (never && answer->code == SBX_E_ENTRYPOINT_MISSING)
+    if (outcome == RECONCILE_RUN_NEVER && answer->code == SBX_E_ENTRYPOINT_MISSING)
         return err_set(err, SBX_E_ENTRYPOINT_MISSING, "The image has no %s.",
                        RECONCILE_RUN_ENTRYPOINT);
-    if (never)
+    if (outcome == RECONCILE_RUN_NEVER)
         return err_set(err, SBX_E_UNAVAILABLE,
                        "The region could not be reached; nothing was started.");
     if (lost.code != SBX_OK && api_run_find(c, &op, err) != SBX_OK)
@@ -285,12 +271,7 @@ static enum sbx_code begin(struct api_call *c, struct sbx_err *err)
 {
     const struct process_answer *answer = c->note;
     struct store_operation op;
-    struct store_operation_move m = {
-        .set_execution = true,
-        .execution = RUN_EXEC_STARTING,
-        .set_started = true,
-        .next_in_ms = RECONCILE_RUN_START_MS,
-    };
+    struct store_operation_move m;
     struct sbx_err lost = { 0 };
     char execution_id[ID_SIZE];
     json_t *body = NULL;
@@ -303,15 +284,13 @@ static enum sbx_code begin(struct api_call *c, struct sbx_err *err)
                        "The holder could not be reached; nothing was started.");
     if (api_run_find(c, &op, err) != SBX_OK)
         return err->code;
-    if (op.facts.phase != RUN_READY || op.facts.execution != RUN_EXEC_PENDING)
+    if (!reconcile_run_may_start(&op))
         return answer_execution(c, &op);
     id_new(execution_id);
     op.execution_id = execution_id;
     if (start_body(c, &op, &body, err) != SBX_OK)
         return err->code;
-    m.operation_id = op.operation_id;
-    m.version = op.version;
-    m.execution_id = execution_id;
+    m = reconcile_run_start(&op, execution_id);
     if (store_operation_move(c->db, &m, c->a, &op, &lost) != SBX_OK) {
         json_decref(body);
         if (lost.code != SBX_E_CHANGING) {

@@ -140,7 +140,7 @@ static enum sbx_code answer_holder(struct api_call *c, const struct store_operat
 static enum sbx_code begin_holder(struct api_call *c, struct sbx_err *err)
 {
     struct store_operation op;
-    struct store_operation_move m = { .set_phase = true };
+    struct store_operation_move m;
     struct sbx_err lost = { 0 };
 
     if (api_run_find(c, &op, err) != SBX_OK)
@@ -148,9 +148,7 @@ static enum sbx_code begin_holder(struct api_call *c, struct sbx_err *err)
     if (op.facts.phase == RUN_CLAIMED) {
         if (api_run_owner_ok(c, &op, err) != SBX_OK)
             return err->code;
-        m.operation_id = op.operation_id;
-        m.version = op.version;
-        m.phase = run_next(RUN_CLAIMED, RUN_EVENT_ASK_HOLDER)->to;
+        m = reconcile_run_move(&op, RUN_EVENT_ASK_HOLDER, 0);
         if (store_operation_move(c->db, &m, c->a, &op, &lost) != SBX_OK) {
             if (lost.code != SBX_E_CHANGING) {
                 *err = lost;
@@ -198,19 +196,14 @@ enum sbx_code api_holder_get(struct api_call *c, struct sbx_err *err)
 enum sbx_code api_holder_delete(struct api_call *c, struct sbx_err *err)
 {
     struct store_operation op;
-    const struct run_move *row;
-    struct store_operation_move m = { .set_phase = true };
+    struct store_operation_move m;
 
     if (api_run_find(c, &op, err) != SBX_OK)
         return err->code;
     if (op.facts.phase == RUN_TERMINATED && api_run_owner_ok(c, &op, err) != SBX_OK)
         return err->code; /* receipts too need current access (seed) */
-    row = run_next(op.facts.phase, RUN_EVENT_CLEAN_UP);
-    if (row != NULL) {
-        m.operation_id = op.operation_id;
-        m.version = op.version;
-        m.phase = row->to;
-        m.cause = run_teardown_cause(&op.facts, RUN_EVENT_CLEAN_UP);
+    if (run_next(op.facts.phase, RUN_EVENT_CLEAN_UP) != NULL) {
+        m = reconcile_run_move(&op, RUN_EVENT_CLEAN_UP, 0);
         if (store_operation_move(c->db, &m, c->a, &op, err) != SBX_OK)
             return err->code; /* 409, changing: retry the call */
         reconcile_runs_wake(c->api->runs);

@@ -21,42 +21,6 @@ enum {
     AWAY_WAIT_MS = 2000,
 };
 
-enum run_holder reconcile_run_holder(const struct store_sandbox *row)
-{
-    if (row == NULL)
-        return RUN_HOLDER_NONE;
-    if (sandbox_status_in(row->status, SANDBOX_SET_RUNNING))
-        return RUN_HOLDER_UP;
-    if (row->status == SANDBOX_FAILED)
-        return RUN_HOLDER_FAILED;
-    if (row->status == SANDBOX_TERMINATED)
-        return RUN_HOLDER_GONE;
-    if (row->status == SANDBOX_TERMINATING)
-        return RUN_HOLDER_ENDING;
-    return RUN_HOLDER_COMING;
-}
-
-enum sandbox_end_reason reconcile_run_end_reason(enum run_cause cause)
-{
-    switch (cause) {
-    case RUN_CAUSE_COMPLETED:
-        return SANDBOX_END_RUN_COMPLETED;
-    case RUN_CAUSE_CANCELLED:
-        return SANDBOX_END_RUN_CANCELLED;
-    case RUN_CAUSE_OWNER_RESET:
-        return SANDBOX_END_OWNER_RESET;
-    case RUN_CAUSE_TIME_LIMIT:
-        return SANDBOX_END_HARD_LIFETIME;
-    case RUN_CAUSE_NONE:
-    case RUN_CAUSE_FAILED:
-    case RUN_CAUSE_LOST:
-    case RUN_CAUSE_START_UNCERTAIN:
-    case RUN_CAUSE_COUNT:
-        break;
-    }
-    return SANDBOX_END_FAILED;
-}
-
 static void drain(int fd)
 {
     uint64_t n;
@@ -101,7 +65,7 @@ void reconcile_run_answered(void *arg, const struct gateway_client_answer *answe
     (void)pthread_mutex_unlock(&r->lock);
 }
 
-static void answer_free(struct run_answer *answer)
+void reconcile_run_answer_free(struct run_answer *answer)
 {
     json_decref(answer->json);
     free(answer);
@@ -118,7 +82,7 @@ static void handle_answers(struct reconcile_runs *r)
         if (reconcile_run_settle(r, answer, a, &err) != SBX_OK && err.code != SBX_E_CHANGING)
             log_err(LOG_WARN, "personal run step", &err,
                     LOG_S("operationId", answer->operation_id));
-        answer_free(answer);
+        reconcile_run_answer_free(answer);
     }
 }
 
@@ -155,16 +119,23 @@ static void step_all(struct reconcile_runs *r, int *wait_ms)
         *wait_ms = (int)in_ms;
 }
 
+int reconcile_runs_pass(struct reconcile_runs *r)
+{
+    int wait_ms = IDLE_WAIT_MS;
+
+    handle_answers(r);
+    step_all(r, &wait_ms);
+    return wait_ms;
+}
+
 static void loop(void *arg)
 {
     struct reconcile_runs *r = arg;
 
     while (!atomic_load(&r->stopping)) {
-        int wait_ms = IDLE_WAIT_MS;
+        int wait_ms = reconcile_runs_pass(r);
         struct pollfd fd = { .fd = r->wake_fd, .events = POLLIN };
 
-        handle_answers(r);
-        step_all(r, &wait_ms);
         if (poll(&fd, 1, wait_ms) > 0)
             drain(r->wake_fd);
     }

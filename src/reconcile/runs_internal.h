@@ -37,6 +37,8 @@ struct run_answer {
     json_t *json;  /* NULL: none */
 };
 
+/* One pass: writes what the region answered, takes due operations.  How long to wait after it. */
+int reconcile_runs_pass(struct reconcile_runs *r);
 /* Does the step that the plan says, or starts the call that it needs.  The row is leased. */
 MUST_USE enum sbx_code reconcile_run_step(struct reconcile_runs *r,
                                           const struct store_operation *op, struct arena *a,
@@ -46,5 +48,6 @@ MUST_USE enum sbx_code reconcile_run_settle(struct reconcile_runs *r,
                                             const struct run_answer *answer, struct arena *a,
                                             struct sbx_err *err);
 gateway_client_fn reconcile_run_answered;
+void reconcile_run_answer_free(struct run_answer *answer);
 
 #endif

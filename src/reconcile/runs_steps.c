@@ -1,4 +1,3 @@
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,36 +24,6 @@ static enum sbx_code move(struct reconcile_runs *r, struct store_operation_move 
     return store_operation_move(r->db, m, a, &after, err);
 }
 
-/* The move of an event, from the table. */
-static struct store_operation_move by_event(const struct store_operation *op, enum run_event event,
-                                            int64_t next_in_ms)
-{
-    const struct run_move *row = run_next(op->facts.phase, event);
-    struct store_operation_move m = { .operation_id = op->operation_id,
-                                      .version = op->version,
-                                      .next_in_ms = next_in_ms };
-
-    assert(row != NULL);
-    m.set_phase = true;
-    m.phase = row->to;
-    if (m.phase == RUN_TERMINATING || m.phase == RUN_QUARANTINED)
-        m.cause = event == RUN_EVENT_SIGN_IN_MISSING ? RUN_CAUSE_NONE
-                                                     : run_teardown_cause(&op->facts, event);
-    if (m.phase == RUN_QUARANTINED)
-        m.connection_state = "QUARANTINED";
-    return m;
-}
-
-/* A start or a run whose end nobody will witness any more. */
-static void give_up_execution(const struct store_operation *op, struct store_operation_move *m)
-{
-    if (op->facts.execution != RUN_EXEC_STARTING && op->facts.execution != RUN_EXEC_RUNNING)
-        return;
-    m->set_execution = true;
-    m->execution = RUN_EXEC_EXITED;
-    m->set_exited = true;
-}
-
 static enum sbx_code wait(struct reconcile_runs *r, const struct store_operation *op, int64_t ms,
                           struct sbx_err *err)
 {
@@ -78,7 +47,8 @@ static enum sbx_code prepare(struct reconcile_runs *r, const struct store_operat
         k.auth_sealed.data != NULL && k.auth_generation == op->auth_generation &&
         seal_open(r->cfg.keys, store_seal_context(a, "connections.auth_sealed", op->connection_id),
                   k.auth_sealed.data, k.auth_sealed.len, &auth, &why) == SBX_OK;
-    m = by_event(op, good ? RUN_EVENT_PREPARED : RUN_EVENT_SIGN_IN_MISSING, good ? 0 : -1);
+    m = reconcile_run_move(op, good ? RUN_EVENT_PREPARED : RUN_EVENT_SIGN_IN_MISSING,
+                           good ? 0 : -1);
     return move(r, &m, a, err);
 }
 
@@ -125,9 +95,9 @@ static enum sbx_code lose(struct reconcile_runs *r, const struct store_operation
 {
     bool timed = holder != NULL && holder->end_reason == SANDBOX_END_HARD_LIFETIME;
     struct store_operation_move m =
-        by_event(op, timed ? RUN_EVENT_TIME_LIMIT : RUN_EVENT_HOLDER_LOST, 0);
+        reconcile_run_move(op, timed ? RUN_EVENT_TIME_LIMIT : RUN_EVENT_HOLDER_LOST, 0);
 
-    give_up_execution(op, &m);
+    reconcile_run_give_up(op, &m);
     return move(r, &m, a, err);
 }
 
@@ -206,9 +176,9 @@ static bool past_time_limit(const struct store_operation *op)
 static enum sbx_code end_by_time(struct reconcile_runs *r, const struct store_operation *op,
                                  struct arena *a, struct sbx_err *err)
 {
-    struct store_operation_move m = by_event(op, RUN_EVENT_TIME_LIMIT, 0);
+    struct store_operation_move m = reconcile_run_move(op, RUN_EVENT_TIME_LIMIT, 0);
 
-    give_up_execution(op, &m);
+    reconcile_run_give_up(op, &m);
     return move(r, &m, a, err);
 }
 
@@ -237,7 +207,7 @@ enum sbx_code reconcile_run_step(struct reconcile_runs *r, const struct store_op
     case RUN_STEP_ALLOCATE:
         return allocate(r, op, a, err);
     case RUN_STEP_MARK_READY:
-        m = by_event(op, RUN_EVENT_HOLDER_READY, WATCH_MS);
+        m = reconcile_run_move(op, RUN_EVENT_HOLDER_READY, WATCH_MS);
         return move(r, &m, a, err);
     case RUN_STEP_ASK_START:
     case RUN_STEP_POLL:
@@ -305,9 +275,9 @@ static enum sbx_code settle_status(struct reconcile_runs *r, const struct store_
     if (json_get_bool(answer->json, "known", false))
         return write_status(r, op, answer->json, a, err);
     /* It never heard of the start, or lost what it knew: nobody can witness the end any more. */
-    m = by_event(op, starting ? RUN_EVENT_START_UNCERTAIN : RUN_EVENT_HOLDER_LOST,
-                 starting ? -1 : 0);
-    give_up_execution(op, &m);
+    m = reconcile_run_move(op, starting ? RUN_EVENT_START_UNCERTAIN : RUN_EVENT_HOLDER_LOST,
+                           starting ? -1 : 0);
+    reconcile_run_give_up(op, &m);
     return move(r, &m, a, err);
 }
 
