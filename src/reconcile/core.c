@@ -16,6 +16,7 @@ enum {
     ORPHANS_EVERY_MS = 1000,
     PRUNE_EVERY_MS = 60000,
     PRUNE_ROWS = 1000,
+    DUE_AGAIN_MS = 5, /* a due row that another control plane has just locked */
 };
 
 /* --- where moves come from --------------------------------------------- */
@@ -365,19 +366,22 @@ static void housekeeping(struct reconcile_core *c, struct arena *a)
 /* Milliseconds until the next row is due, as far as the poll allows. */
 static int64_t wait_ms(struct reconcile_core *c)
 {
-    int64_t due = -1, wait = c->cfg.poll_ms;
+    int64_t due = -1, wait = c->cfg.poll_ms, mono = reconcile_mono(c);
     struct sbx_err err = { 0 };
 
     if (c->answers || c->wake || c->probes.count)
         return 0;
-    if (c->next_scan_ms != 0 && c->next_scan_ms - reconcile_mono(c) < wait)
-        wait = c->next_scan_ms > reconcile_mono(c) ? c->next_scan_ms - reconcile_mono(c) : 1;
+    if (c->next_scan_ms != 0 && c->next_scan_ms - mono < wait)
+        wait = c->next_scan_ms > mono ? c->next_scan_ms - mono : 1;
     if (c->quiet)
         return wait;
-    if (c->cfg.store->next_due(c->cfg.db, &due, &err))
+    if (c->cfg.store->next_due(c->cfg.db, &due, &err)) {
         reconcile_db_failed(c, &err, "next due");
-    else if (due >= 0 && due < wait && c->op_count < c->cfg.actions_max)
-        wait = due > 0 ? due : 1;
+    } else if (due >= 0 && due < wait && c->op_count < c->cfg.actions_max) {
+        wait = due > DUE_AGAIN_MS ? due : DUE_AGAIN_MS;
+        if (mono + wait < c->next_poll_ms) /* else passes spin until the poll */
+            c->next_poll_ms = mono + wait;
+    }
     return wait;
 }
 
