@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,14 @@
  * --histories 1 --verbose` plays it again, step by step.  With --mutation the exit
  * status says whether the mutated rule was found out. */
 
+enum { JOBS_MAX = 64 };
+
 static const char *const MUTATIONS[SIM_MUTATION_COUNT] = {
-    [SIM_MUTATION_NONE] = "none",
-    [SIM_NO_GENERATION_GUARD] = "no-generation-guard",
-    [SIM_NO_UNDO] = "no-undo",
-    [SIM_QUOTA_OUTSIDE] = "quota-outside-transaction",
+    [SIM_MUTATION_NONE] = "none",        [SIM_NO_GENERATION_GUARD] = "no-generation-guard",
+    [SIM_NO_UNDO] = "no-undo",           [SIM_QUOTA_OUTSIDE] = "quota-outside-transaction",
+    [SIM_LATEST_FIRST] = "latest-first", [SIM_WARM_TWICE] = "warm-twice",
+    [SIM_START_AGAIN] = "start-again",   [SIM_EXIT_INVENTED] = "exit-invented",
+    [SIM_FENCE_BY_AGE] = "fence-by-age", [SIM_HOLDER_LATE] = "holder-late",
 };
 
 struct options {
@@ -52,7 +56,7 @@ static bool parse(int argc, char **argv, struct options *o)
         else if (strcmp(argv[i], "--histories") == 0)
             known = str_parse_int(value, 1, INT64_MAX, &o->histories);
         else if (strcmp(argv[i], "--jobs") == 0)
-            known = str_parse_int(value, 1, 64, &o->jobs);
+            known = str_parse_int(value, 1, JOBS_MAX, &o->jobs);
         else if (strcmp(argv[i], "--mutation") == 0)
             for (int m = 0; m < SIM_MUTATION_COUNT; m++) {
                 if (strcmp(value, MUTATIONS[m]) == 0) {
@@ -85,6 +89,8 @@ static int run(const struct options *o, int64_t job)
     }
     printf("job %lld: %ld calls of store and region\n", (long long)job, s->steps);
     free(s->events);
+    free(s->heap);
+    free(s->free_events);
     free(s);
     return broken;
 }
@@ -93,6 +99,7 @@ int main(int argc, char **argv)
 {
     struct options o = { .seed = 1, .histories = 10000, .jobs = 1 };
     int64_t started = time_mono_ms();
+    pid_t pids[JOBS_MAX];
     int broken = 0;
 
     if (!parse(argc, argv, &o))
@@ -110,14 +117,21 @@ int main(int argc, char **argv)
             exit(run(&o, job));
         if (pid == 0)
             broken = run(&o, 0);
+        pids[job] = pid;
     }
     for (int64_t job = 0; o.jobs > 1 && job < o.jobs; job++) {
         int status;
+        pid_t ended;
 
-        while (wait(&status) < 0 && errno == EINTR)
+        while ((ended = wait(&status)) < 0 && errno == EINTR)
             continue;
-        if (status != 0)
-            broken = 1;
+        for (int64_t other = 0; other < o.jobs; other++) {
+            if (pids[other] == ended)
+                pids[other] = 0;
+            else if (status != 0 && pids[other] > 0)
+                (void)kill(pids[other], SIGTERM); /* one broken history is enough */
+        }
+        broken = broken || status != 0;
     }
     printf("%lld histories from seed %lld, mutation %s: %s in %lld ms\n", (long long)o.histories,
            (long long)o.seed, MUTATIONS[o.mutation], broken ? "BROKEN" : "all hold",

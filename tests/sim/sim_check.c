@@ -49,6 +49,12 @@ void sim_check_move(struct sim *s, const struct sim_row *row, enum sandbox_statu
     r->acknowledged = row->status == SANDBOX_SUSPENDED && row->waits_until > s->now;
     if (s->amnesia_struck)
         return;
+    if (row->status == SANDBOX_SUSPENDED) {
+        r->kept = sim_latest(b);
+        if (r->kept == 0 || r->kept != b->work)
+            sim_break(s, "%s: SUSPENDED with %lld kept, its workspace was %lld", row->id,
+                      (long long)r->kept, (long long)b->work);
+    }
     if ((row->status == SANDBOX_TERMINATED || row->status == SANDBOX_SUSPENDED) && b->compute)
         sim_break(s, "%s: %s while the region still has it", row->id,
                   sandbox_status_name(row->status));
@@ -72,31 +78,37 @@ static int64_t later(int64_t a, int64_t b)
 
 static void check_box(struct sim *s, struct sim_box *b)
 {
-    const struct sim_row *r = sim_row_of(s, b->id);
+    const struct sim_row *r = b->compute ? sim_row_of(s, b->id) : NULL;
 
-    if (!b->compute || !unwanted(r)) {
+    if (b->archives.latest && !sim_latest(b))
+        sim_break(s, "%s: `latest` names an archive that is not there", b->id);
+    if (b->compute && b->warm && !s->amnesia_struck && !sim_warm_of(s, b->id))
+        sim_break(s, "%s: a warm member runs without a row", b->id);
+    if (!b->compute || (b->warm && sim_warm_of(s, b->id)) || (!b->warm && !unwanted(r))) {
         b->unwanted_since = 0;
         return;
     }
-    if (!r && !b->stray)
+    if (!r && !b->stray && !b->warm)
         sim_break(s, "%s: compute without a row", b->id);
     if (r && !s->amnesia_struck)
         sim_break(s, "%s: compute while its row is %s", b->id, sandbox_status_name(r->status));
     if (b->unwanted_since == 0)
         b->unwanted_since = s->now;
     if (r && b->answered_at != 0 && b->phase == REGION_PHASE_RUNNING && !s->database_down &&
-        !s->region_down &&
+        !s->region_down[b->region] &&
         s->now - later(later(b->unwanted_since, b->answered_at), s->quiet_since) > UNDO_MS)
         sim_break(s, "%s: a late deploy was not torn down (row %s)", b->id,
                   sandbox_status_name(r->status));
-    if (s->calm && s->now - later(b->unwanted_since, s->calm_since) > SETTLE_MS)
+    if (s->calm && !s->region_down[b->region] &&
+        s->now - later(later(b->unwanted_since, s->region_since[b->region]), s->calm_since) >
+            SETTLE_MS)
         sim_break(s, "%s: compute that nobody wants stays", b->id);
 }
 
 static void check_row(struct sim *s, struct sim_row *r)
 {
     const struct sim_box *b;
-    int64_t base = later(r->since, s->calm_since);
+    int64_t base = later(later(r->since, s->calm_since), s->region_since[r->region]);
 
     if (r->status != SANDBOX_TERMINATED && r->next_action == 0)
         sim_break(s, "%s: %s and never looked at again", r->id, sandbox_status_name(r->status));
@@ -111,7 +123,7 @@ static void check_row(struct sim *s, struct sim_row *r)
     if (s->now - s->calm_since > SETTLE_MS && r->next_action != 0 &&
         sim_db_now(s) - r->next_action > SETTLE_MS)
         sim_break(s, "%s: due, and nobody takes it", r->id);
-    if (s->now - base <= SETTLE_MS)
+    if (s->now - base <= SETTLE_MS || s->region_down[r->region])
         return;
     if (sandbox_status_in(r->status, SANDBOX_SET_TRANSITIONAL | SANDBOX_BIT(SANDBOX_BUSY)) ||
         (r->status == SANDBOX_FAILED && r->holds))
@@ -133,17 +145,27 @@ void sim_check_step(struct sim *s)
     for (int i = 0; i < s->row_count; i++) {
         int name = s->rows[i].account * SIM_KEYS + s->rows[i].key;
 
+        for (int k = 0; k < i && s->rows[i].warm; k++) {
+            if (s->rows[k].warm_serial == s->rows[i].warm_serial)
+                sim_break(s, "%s and %s took one warm member", s->rows[k].id, s->rows[i].id);
+        }
+        check_row(s, &s->rows[i]);
+        if (s->rows[i].personal)
+            continue;
         if (named & (UINT64_C(1) << name))
             sim_break(s, "an idempotency key names two sandboxes");
         named |= UINT64_C(1) << name;
-        check_row(s, &s->rows[i]);
     }
+    sim_check_warm(s);
+    if (s->weather.runs)
+        sim_check_runs(s);
     for (int i = 0; i < s->box_count; i++)
         check_box(s, &s->boxes[i]);
 }
 
 void sim_check_ended(struct sim *s)
 {
+    sim_check_runs_ended(s);
     for (int i = 0; i < s->row_count; i++) {
         if (s->rows[i].status != SANDBOX_TERMINATED)
             sim_break(s, "%s: %s long after its lifetime", s->rows[i].id,

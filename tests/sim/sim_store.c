@@ -7,7 +7,12 @@
  * executions.c), in memory.  A call may fail before or after its effect, as one over a
  * connection that breaks does. */
 
-enum effect { WORKS, FAILS_BEFORE, FAILS_AFTER };
+const char *const SIM_REGION_NAMES[SIM_REGIONS] = { "here", "there" };
+
+int sim_region_index(const char *name)
+{
+    return name[0] == 't';
+}
 
 struct store_conn *sim_conn_of(struct sim *s, int plane)
 {
@@ -32,8 +37,7 @@ int64_t sim_db_now(const struct sim *s)
     return s->now + s->db_shift + 1000;
 }
 
-/* What becomes of this call; kills a control plane whose time has come. */
-static enum effect enter(struct store_conn *db, struct sim **out)
+enum sim_effect sim_enter(struct store_conn *db, struct sim **out)
 {
     int plane;
     struct sim *s = sim_of(db, &plane);
@@ -42,40 +46,53 @@ static enum effect enter(struct store_conn *db, struct sim **out)
     *out = s;
     s->steps++;
     if (p && p->killed)
-        return FAILS_BEFORE;
+        return SIM_FAILS_BEFORE;
     if (p && p->kill_countdown > 0 && --p->kill_countdown == 0) {
         p->killed = true;
         sim_trace(s, "plane %d is killed", plane);
-        return sim_below(s, 2) ? FAILS_AFTER : FAILS_BEFORE;
+        return sim_below(s, 2) ? SIM_FAILS_AFTER : SIM_FAILS_BEFORE;
     }
     if (s->database_down || (p && p->cut))
-        return FAILS_BEFORE;
+        return SIM_FAILS_BEFORE;
     if (sim_chance(s, s->weather.unknown)) {
         sim_note_fault(s);
-        return sim_below(s, 2) ? FAILS_AFTER : FAILS_BEFORE;
+        return sim_below(s, 2) ? SIM_FAILS_AFTER : SIM_FAILS_BEFORE;
     }
-    return WORKS;
+    return SIM_WORKS;
 }
 
-#define ENTER(db)                                                                                  \
-    struct sim *s;                                                                                 \
-    enum effect effect_ = enter((db), &s);                                                         \
-    if (effect_ == FAILS_BEFORE)                                                                   \
-    return err_set(err, SBX_E_UNAVAILABLE, "no database")
-#define LEAVE()                                                                                    \
-    do {                                                                                           \
-        if (effect_ == FAILS_AFTER)                                                                \
-            return err_set(err, SBX_E_UNAVAILABLE, "outcome not known");                           \
-        return SBX_OK;                                                                             \
-    } while (0)
+int sim_id_number(const char *id)
+{
+    int n = 0;
+
+    for (int i = 0; i < 6; i++)
+        n = n * 10 + (id[i] - '0');
+    return n;
+}
 
 struct sim_row *sim_row_of(struct sim *s, const char *id)
 {
-    for (int i = 0; i < s->row_count; i++) {
-        if (strcmp(s->rows[i].id, id) == 0)
-            return &s->rows[i];
-    }
-    return NULL;
+    int at = s->row_at[sim_id_number(id)];
+
+    return at > 0 ? &s->rows[at - 1] : NULL;
+}
+
+struct sim_row *sim_row_new(struct sim *s, const char *id)
+{
+    struct sim_row *r;
+
+    if (s->row_count == SIM_ROWS)
+        return NULL;
+    r = &s->rows[s->row_count++];
+    memset(r, 0, sizeof(*r));
+    (void)str_copy(r->id, ID_SIZE, id);
+    s->row_at[sim_id_number(id)] = (int16_t)s->row_count;
+    r->status = SANDBOX_REQUESTED;
+    r->holds = true;
+    r->since = s->now;
+    r->next_action = sim_db_now(s);
+    sim_trace(s, "%s REQUESTED", r->id);
+    return r;
 }
 
 int sim_active(const struct sim *s, int account)
@@ -87,14 +104,17 @@ int sim_active(const struct sim *s, int account)
     return n;
 }
 
-static void give_row(const struct sim *s, const struct sim_row *r, struct arena *a,
-                     struct store_sandbox *out)
+void sim_row_give(const struct sim *s, const struct sim_row *r, struct arena *a,
+                  struct store_sandbox *out)
 {
     *out = (struct store_sandbox){
         .sandbox_id = arena_strdup(a, r->id),
         .account_id = "account",
         .revision_id = "revision",
-        .region = "here",
+        .region = SIM_REGION_NAMES[r->region],
+        .personal = r->personal,
+        .warm_id = r->warm ? arena_strdup(a, s->warms[r->warm - 1].id) : NULL,
+        .persistence.restore_failed = r->restore_failed,
         .persistence_mode = r->persistence,
         .status = r->status,
         .previous = r->previous,
@@ -129,10 +149,10 @@ static int64_t due_at(const struct sim *s, const struct sim_row *r)
         return now;
     switch (r->status) {
     case SANDBOX_READY:
-        due = r->last_active + 60000;
+        due = r->personal ? 0 : r->last_active + 60000;
         break;
     case SANDBOX_BUSY:
-        due = now + 60000;
+        due = r->personal ? 0 : now + 60000;
         break;
     case SANDBOX_SUSPENDED:
         due = r->suspended + 100000;
@@ -178,7 +198,7 @@ static bool guard_holds(const struct sim *s, const struct sim_row *r, enum store
     case STORE_GUARD_NONE:
         return true;
     case STORE_GUARD_IDLE:
-        return r->running == 0 && r->last_active + 60000 <= now;
+        return !r->personal && r->running == 0 && r->last_active + 60000 <= now;
     case STORE_GUARD_EXPIRED:
         return r->expires <= now;
     case STORE_GUARD_RETENTION:
@@ -206,6 +226,8 @@ static void land(struct sim *s, struct sim_row *r, enum sandbox_status to)
 
     if (sandbox_status_in(to, SANDBOX_SET_RUNNING) && came_up)
         r->last_active = now;
+    if (sandbox_status_in(to, SANDBOX_SET_RUNNING))
+        r->came_up = true;
     if (to == SANDBOX_SUSPENDED)
         r->suspended = now;
     if (to == SANDBOX_FAILED)
@@ -245,6 +267,8 @@ static bool apply(struct sim *s, const struct store_move *m)
         r->holds = false;
     else if (m->compute == STORE_SET)
         r->holds = true;
+    if (m->persistence)
+        r->restore_failed = m->persistence->restore_failed;
     (void)str_copy(r->operation_id, ID_SIZE, m->operation_id ? m->operation_id : "");
     r->attempt = 0;
     r->deadline = m->deadline_in_ms > 0 ? now + m->deadline_in_ms : 0;
@@ -265,7 +289,7 @@ static enum sbx_code moves(struct store_conn *db, const struct store_move *list,
     for (size_t i = 0; i < count; i++) {
         moved[i] = apply(s, &list[i]);
         if (moved[i] && out)
-            give_row(s, sim_row_of(s, list[i].sandbox_id), a, &out[i]);
+            sim_row_give(s, sim_row_of(s, list[i].sandbox_id), a, &out[i]);
     }
     LEAVE();
 }
@@ -277,7 +301,7 @@ static enum sbx_code move(struct store_conn *db, const struct store_move *m, str
     if (!apply(s, m))
         return err_set(err, SBX_E_CHANGING, "not any more");
     if (out)
-        give_row(s, sim_row_of(s, m->sandbox_id), a, out);
+        sim_row_give(s, sim_row_of(s, m->sandbox_id), a, out);
     LEAVE();
 }
 
@@ -294,7 +318,7 @@ static enum sbx_code moves_atomic(struct store_conn *db, const struct store_move
             return err_set(err, SBX_E_CHANGING, "not any more");
         }
     }
-    give_row(s, sim_row_of(s, list[0].sandbox_id), a, last);
+    sim_row_give(s, sim_row_of(s, list[0].sandbox_id), a, last);
     LEAVE();
 }
 
@@ -328,7 +352,7 @@ static enum sbx_code get(struct store_conn *db, const char *account, const char 
     r = sim_row_of(s, id);
     if (!r)
         return err_set(err, SBX_E_NOT_FOUND, "no such sandbox");
-    give_row(s, r, a, out);
+    sim_row_give(s, r, a, out);
     LEAVE();
 }
 
@@ -365,7 +389,7 @@ static enum sbx_code list_ids(struct store_conn *db, const char *const *ids, siz
         for (size_t k = 0; k < count && !wanted; k++)
             wanted = strcmp(ids[k], all[i]->id) == 0;
         if (wanted)
-            give_row(s, all[i], a, &out->rows[out->count++]);
+            sim_row_give(s, all[i], a, &out->rows[out->count++]);
     }
     LEAVE();
 }
@@ -377,14 +401,14 @@ static enum sbx_code list_held(struct store_conn *db, const char *region, const 
     const struct sim_row *all[SIM_ROWS];
     int n;
 
-    (void)region;
     ENTER(db);
     n = sorted(s, all);
     out->rows = arena_zalloc(a, (size_t)(n + 1) * sizeof(*out->rows));
     out->count = 0;
     for (int i = 0; i < n && (int)out->count < limit; i++) {
-        if (all[i]->holds && (!after || strcmp(all[i]->id, after) > 0))
-            give_row(s, all[i], a, &out->rows[out->count++]);
+        if (all[i]->holds && all[i]->region == sim_region_index(region) &&
+            (!after || strcmp(all[i]->id, after) > 0))
+            sim_row_give(s, all[i], a, &out->rows[out->count++]);
     }
     LEAVE();
 }
@@ -419,7 +443,7 @@ static enum sbx_code claim_due(struct store_conn *db, const char *owner, int64_t
         if (!first)
             break;
         lease(s, first, owner, lease_ms);
-        give_row(s, first, a, &out->rows[out->count++]);
+        sim_row_give(s, first, a, &out->rows[out->count++]);
     }
     LEAVE();
 }
@@ -437,7 +461,7 @@ static enum sbx_code claim_one(struct store_conn *db, const char *owner, int64_t
     if (r->lease_owner[0] && strcmp(r->lease_owner, owner) != 0 && r->lease_until > sim_db_now(s))
         return err_set(err, SBX_E_BUSY, "another control plane is at work");
     lease(s, r, owner, lease_ms);
-    give_row(s, r, a, out);
+    sim_row_give(s, r, a, out);
     LEAVE();
 }
 
@@ -492,11 +516,11 @@ static enum sbx_code next_due(struct store_conn *db, int64_t *in_ms, struct sbx_
 static enum sbx_code poke_region(struct store_conn *db, const char *region, int *poked,
                                  struct sbx_err *err)
 {
-    (void)region;
     ENTER(db);
     *poked = 0;
     for (int i = 0; i < s->row_count; i++) {
-        if (s->rows[i].holds && s->rows[i].lease_until <= sim_db_now(s)) {
+        if (s->rows[i].holds && s->rows[i].region == sim_region_index(region) &&
+            s->rows[i].lease_until <= sim_db_now(s)) {
             s->rows[i].next_action = sim_db_now(s);
             ++*poked;
         }
@@ -508,11 +532,9 @@ static enum sbx_code poke_region(struct store_conn *db, const char *region, int 
 
 static struct sim_instance *instance_of(struct sim *s, const char *id)
 {
-    for (int i = 0; i < s->instance_count; i++) {
-        if (strcmp(s->instances[i].id, id) == 0)
-            return &s->instances[i];
-    }
-    return NULL;
+    int at = s->instance_at[sim_id_number(id)];
+
+    return at > 0 ? &s->instances[at - 1] : NULL;
 }
 
 static enum sbx_code beat(struct store_conn *db, const char *instance, struct sbx_err *err)
@@ -524,6 +546,7 @@ static enum sbx_code beat(struct store_conn *db, const char *instance, struct sb
     if (!i) {
         i = &s->instances[s->instance_count++];
         (void)str_copy(i->id, ID_SIZE, instance);
+        s->instance_at[sim_id_number(instance)] = (int16_t)s->instance_count;
     }
     i->beat = sim_db_now(s);
     LEAVE();
@@ -661,26 +684,31 @@ enum sbx_code sim_create_check(struct sim *s, int account, int key, int *existin
 
 enum sbx_code sim_create_insert(struct sim *s, int account, int key, bool check_quota)
 {
+    char id[ID_SIZE];
     struct sim_row *r;
     int existing;
     enum sbx_code code = sim_create_check(s, account, key, &existing);
 
     if (code == SBX_E_QUOTA && !check_quota)
         code = SBX_OK;
-    if (code || existing >= 0 || s->row_count == SIM_ROWS)
+    if (code || existing >= 0)
         return code;
-    r = &s->rows[s->row_count++];
-    memset(r, 0, sizeof(*r));
-    sim_id(s, r->id);
+    sim_id(s, id);
+    r = sim_row_new(s, id);
+    if (!r)
+        return SBX_E_QUOTA;
     r->account = account;
     r->key = key;
-    r->status = SANDBOX_REQUESTED;
-    r->holds = true;
-    r->persistence = sim_below(s, 4) ? SANDBOX_PERSISTENCE_SNAPSHOT : SANDBOX_PERSISTENCE_EPHEMERAL;
+    r->region = sim_below(s, 3) == 0;
+    r->revision = s->revision;
+    r->persistence = s->weather.pool || sim_below(s, 4) == 0 ? SANDBOX_PERSISTENCE_EPHEMERAL
+                                                             : SANDBOX_PERSISTENCE_SNAPSHOT;
     r->expires = sim_db_now(s) + (sim_below(s, 4) ? 400000 : 1000 + sim_below(s, 60000));
-    r->next_action = sim_db_now(s);
-    r->since = s->now;
-    sim_trace(s, "%s REQUESTED", r->id);
+    if (r->persistence != SANDBOX_PERSISTENCE_EPHEMERAL && !sim_volume_take(s, r)) {
+        r->persistence = SANDBOX_PERSISTENCE_EPHEMERAL;
+    } else if (s->weather.pool) {
+        sim_warm_take(s, r);
+    }
     return SBX_OK;
 }
 
@@ -688,7 +716,7 @@ enum sbx_code sim_resume(struct sim *s, struct sim_row *r)
 {
     if (s->database_down)
         return SBX_E_UNAVAILABLE;
-    if (r->status != SANDBOX_SUSPENDED)
+    if (r->status != SANDBOX_SUSPENDED || r->desired == SANDBOX_TERMINATED)
         return SBX_E_CONFLICT;
     if (sim_active(s, r->account) >= s->quota)
         return SBX_E_QUOTA;
@@ -709,55 +737,7 @@ enum sbx_code sim_resume(struct sim *s, struct sim_row *r)
     return SBX_OK;
 }
 
-/* --- what histories have none of --------------------------------------- */
-
-static enum sbx_code warm_pools(struct store_conn *db, struct arena *a,
-                                struct store_warm_pools *out, struct sbx_err *err)
-{
-    (void)a;
-    ENTER(db);
-    out->count = 0;
-    LEAVE();
-}
-
-static enum sbx_code warm_claim_drain(struct store_conn *db, const char *owner, int64_t lease_ms,
-                                      int limit, struct arena *a, struct store_warms *out,
-                                      struct sbx_err *err)
-{
-    (void)owner;
-    (void)lease_ms;
-    (void)limit;
-    (void)a;
-    ENTER(db);
-    out->count = 0;
-    LEAVE();
-}
-
-static enum sbx_code warm_list(struct store_conn *db, const char *region, const char *after,
-                               int limit, struct arena *a, struct store_warms *out,
-                               struct sbx_err *err)
-{
-    (void)region;
-    (void)after;
-    (void)limit;
-    (void)a;
-    ENTER(db);
-    out->count = 0;
-    LEAVE();
-}
-
-static enum sbx_code claim_purge(struct store_conn *db, const char *owner, int64_t lease_ms,
-                                 int limit, struct arena *a, struct store_volumes *out,
-                                 struct sbx_err *err)
-{
-    (void)owner;
-    (void)lease_ms;
-    (void)limit;
-    (void)a;
-    ENTER(db);
-    out->count = 0;
-    LEAVE();
-}
+/* --- the tables -------------------------------------------------------- */
 
 const struct reconcile_store_ops SIM_STORE = {
     .claim_due = claim_due,
@@ -774,10 +754,15 @@ const struct reconcile_store_ops SIM_STORE = {
     .reap = reap,
     .execution_claim_stale = execution_claim_stale,
     .execution_end = execution_end,
-    .warm_pools = warm_pools,
-    .warm_claim_drain = warm_claim_drain,
-    .warm_list = warm_list,
-    .claim_purge = claim_purge,
+    .warm_pools = sim_warm_pools,
+    .warm_add = sim_warm_add,
+    .warm_set = sim_warm_set,
+    .warm_drain = sim_warm_drain,
+    .warm_claim_drain = sim_warm_claim_drain,
+    .warm_remove = sim_warm_remove,
+    .warm_list = sim_warm_list,
+    .claim_purge = sim_claim_purge,
+    .purged = sim_purged,
 };
 
 const struct reconcile_ask_ops SIM_ASK = {

@@ -13,6 +13,9 @@ enum {
     CLIENTS_UNTIL_MS = 120000, /* clients and faults stop */
     END_MS = 1200000,
     SWEEP_MS = 40000,
+    POOL_OFF_MS = 200000, /* in the calm the pools are given up, so that all can end */
+    RESET_AGAIN_MS = 5000,
+    PASSES_MAX = 250, /* of a plane in a second */
 };
 
 enum sim_fault {
@@ -50,8 +53,15 @@ bool sim_chance(struct sim *s, int per_thousand)
 
 void sim_id(struct sim *s, char out[ID_SIZE])
 {
+    int n = ++s->next_id;
+
+    if (n == SIM_IDS)
+        sim_break(s, "the simulation has too few ids");
     /* In the order they are made, and different early on. */
-    (void)snprintf(out, ID_SIZE, "%06d%020d", ++s->next_id, 0);
+    memset(out, '0', ID_SIZE - 1);
+    out[ID_SIZE - 1] = '\0';
+    for (int i = 5; n; n /= 10)
+        out[i--] = (char)('0' + n % 10);
 }
 
 void sim_trace(struct sim *s, const char *fmt, ...)
@@ -84,56 +94,53 @@ void sim_note_fault(struct sim *s)
 
 /* --- the event heap ---------------------------------------------------- */
 
-static bool earlier(const struct sim_event *a, const struct sim_event *b)
+static bool earlier(const struct sim_slot *a, const struct sim_slot *b)
 {
     return a->at != b->at ? a->at < b->at : a->order < b->order;
 }
 
-static void swap(struct sim_event *a, struct sim_event *b)
-{
-    struct sim_event t = *a;
-
-    *a = *b;
-    *b = t;
-}
-
-/* The event to fill in. Its place in the heap is settled by time and order, which are set. */
+/* The event to fill in. */
 struct sim_event *sim_schedule(struct sim *s, int64_t in_ms, enum sim_event_kind kind)
 {
     int i = s->event_count++;
+    /* What happens in one millisecond happens in any order. */
+    struct sim_slot slot = { .at = s->now + in_ms,
+                             .order = (sim_random(s) & 0xff) << 32 | ++s->next_order };
+    struct sim_event *e;
 
     if (s->event_count == SIM_EVENTS)
         sim_break(s, "the simulation has too few events");
-    memset(&s->events[i], 0, sizeof(s->events[i]));
-    s->events[i].at = s->now + in_ms;
-    /* What happens in one millisecond happens in any order. */
-    s->events[i].order = (sim_random(s) & 0xff) << 32 | ++s->next_order;
-    s->events[i].kind = kind;
-    while (i > 0 && earlier(&s->events[i], &s->events[(i - 1) / 2])) {
-        swap(&s->events[i], &s->events[(i - 1) / 2]);
+    slot.event = s->free_count ? s->free_events[--s->free_count] : s->event_top++;
+    while (i > 0 && earlier(&slot, &s->heap[(i - 1) / 2])) {
+        s->heap[i] = s->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
-    return &s->events[i];
+    s->heap[i] = slot;
+    e = &s->events[slot.event];
+    memset(e, 0, sizeof(*e));
+    e->at = slot.at;
+    e->kind = kind;
+    return e;
 }
 
 static struct sim_event take(struct sim *s)
 {
-    struct sim_event first = s->events[0];
+    struct sim_slot first = s->heap[0], last = s->heap[--s->event_count];
     int i = 0;
 
-    s->events[0] = s->events[--s->event_count];
     for (;;) {
-        int least = i;
+        int c = 2 * i + 1;
 
-        for (int c = 2 * i + 1; c <= 2 * i + 2 && c < s->event_count; c++) {
-            if (earlier(&s->events[c], &s->events[least]))
-                least = c;
-        }
-        if (least == i)
-            return first;
-        swap(&s->events[i], &s->events[least]);
-        i = least;
+        if (c + 1 < s->event_count && earlier(&s->heap[c + 1], &s->heap[c]))
+            c++;
+        if (c >= s->event_count || !earlier(&s->heap[c], &last))
+            break;
+        s->heap[i] = s->heap[c];
+        i = c;
     }
+    s->heap[i] = last;
+    s->free_events[s->free_count++] = first.event;
+    return s->events[first.event];
 }
 
 /* --- control planes ---------------------------------------------------- */
@@ -160,7 +167,6 @@ void sim_pass_soon(struct sim *s, int plane)
 
 static void plane_start(struct sim *s, int plane)
 {
-    static const char *const regions[] = { "here" };
     struct sim_plane *p = &s->planes[plane];
     struct reconcile_core_config cc = {
         .times = s->times,
@@ -171,6 +177,8 @@ static void plane_start(struct sim *s, int plane)
         .stale_ms = 6000,
         .execution_grace_ms = 3000,
         .actions_max = 64,
+        .warm_total_max = s->pool.max * SIM_REGIONS,
+        .warm_deadline_ms = 30000,
         .store = &SIM_STORE,
         .db = sim_conn_of(s, plane),
         .region = &SIM_REGION,
@@ -190,9 +198,14 @@ static void plane_start(struct sim *s, int plane)
     sim_id(s, p->instance);
     (void)str_copy(cc.instance, ID_SIZE, p->instance);
     p->core = reconcile_core_new(&cc);
-    reconcile_core_regions(p->core, regions, 1);
+    reconcile_core_regions(p->core, SIM_REGION_NAMES, SIM_REGIONS);
     sim_trace(s, "plane %d starts", plane);
     sim_pass_soon(s, plane);
+    if (s->weather.runs) {
+        p->runs = sim_runs_new(s, plane);
+        p->runs_at = -1;
+        sim_runs_soon(s, plane);
+    }
 }
 
 static void plane_die(struct sim *s, int plane)
@@ -202,6 +215,8 @@ static void plane_die(struct sim *s, int plane)
 
     reconcile_core_free(p->core);
     p->core = NULL;
+    sim_runs_free(p->runs);
+    p->runs = NULL;
     sim_note_fault(s);
     for (int i = 0; i < s->box_count; i++)
         s->boxes[i].answered_at = 0; /* who was told may be the one that died */
@@ -219,6 +234,11 @@ static void plane_pass(struct sim *s, const struct sim_event *e)
     if (!p->core || p->life != e->life || p->pass_at != e->at)
         return;
     p->pass_at = -1;
+    if (s->now / 1000 != p->second)
+        p->passes = 0;
+    p->second = s->now / 1000;
+    if (++p->passes > PASSES_MAX)
+        sim_break(s, "plane %d spins", e->plane);
     wait = reconcile_core_pass(p->core);
     if (p->killed) {
         plane_die(s, e->plane);
@@ -232,6 +252,47 @@ static void plane_pass(struct sim *s, const struct sim_event *e)
     next->plane = e->plane;
     next->life = p->life;
     p->pass_at = next->at;
+}
+
+void sim_runs_soon(struct sim *s, int plane)
+{
+    struct sim_plane *p = &s->planes[plane];
+    struct sim_event *e;
+
+    if (!p->runs || (p->runs_at >= 0 && p->runs_at <= s->now))
+        return;
+    p->runs_at = s->now;
+    e = sim_schedule(s, 0, SIM_EV_RUNS);
+    e->plane = plane;
+    e->life = p->life;
+}
+
+void sim_plane_pass_runs(struct sim *s, int plane)
+{
+    struct sim_plane *p = &s->planes[plane];
+    struct sim_event *next;
+    int64_t wait;
+
+    p->runs_at = -1;
+    wait = reconcile_runs_pass(p->runs);
+    if (p->killed) {
+        plane_die(s, plane);
+        return;
+    }
+    if (p->runs_at >= 0)
+        return;
+    next = sim_schedule(s, wait < 1 ? 1 : wait, SIM_EV_RUNS);
+    next->plane = plane;
+    next->life = p->life;
+    p->runs_at = next->at;
+}
+
+static void plane_runs(struct sim *s, const struct sim_event *e)
+{
+    const struct sim_plane *p = &s->planes[e->plane];
+
+    if (p->core && p->life == e->life && p->runs_at == e->at)
+        sim_plane_pass_runs(s, e->plane);
 }
 
 static void plane_answer(struct sim *s, struct sim_event *e)
@@ -248,7 +309,7 @@ static void plane_answer(struct sim *s, struct sim_event *e)
     sim_pass_soon(s, e->plane);
 }
 
-static int alive_plane(struct sim *s)
+int sim_alive_plane(struct sim *s)
 {
     int start = sim_below(s, SIM_PLANES);
 
@@ -344,7 +405,7 @@ static void client_ask(struct sim *s, struct sim_row *r, int plane, bool pause)
 
 static void client_acts(struct sim *s)
 {
-    int plane = alive_plane(s), what = sim_below(s, 100);
+    int plane = sim_alive_plane(s), what = sim_below(s, 100);
     struct sim_row *r;
 
     if (plane < 0)
@@ -358,7 +419,13 @@ static void client_acts(struct sim *s)
             client_create(s, plane);
         return;
     }
+    if (sim_below(s, 12) == 0) {
+        sim_volume_client(s);
+        return;
+    }
     r = &s->rows[sim_below(s, s->weather.restless && s->row_count > 2 ? 2 : s->row_count)];
+    if (r->personal) /* generic endpoints refuse a holder */
+        return;
     if (what < 45) {
         client_execute(s, r, plane);
     } else if (what < 65) {
@@ -391,7 +458,7 @@ static void fault_end(struct sim *s, int64_t in_ms, enum sim_fault fault)
 
 static void strike(struct sim *s, enum sim_fault fault)
 {
-    int plane = alive_plane(s);
+    int plane = sim_alive_plane(s), region;
     struct sim_box *b;
     struct sim_event *e;
     char id[ID_SIZE];
@@ -418,9 +485,14 @@ static void strike(struct sim *s, enum sim_fault fault)
         fault_end(s, 200 + sim_below(s, 15000), fault);
         break;
     case FAULT_REGION:
-        sim_trace(s, "the region goes");
-        s->region_down = true;
-        fault_end(s, 200 + sim_below(s, 30000), fault);
+        region = sim_below(s, SIM_REGIONS);
+        sim_trace(s, "region %d goes", region);
+        s->region_down[region] = true;
+        if (sim_below(s, 2))
+            sim_region_restart(s, region);
+        e = sim_schedule(s, 200 + sim_below(s, 30000), SIM_EV_FAULT_ENDS);
+        e->a = (int)fault;
+        e->region = region;
         break;
     case FAULT_CLOCK:
         s->db_shift += sim_below(s, 2) ? sim_below(s, 10000) : sim_below(s, 400000);
@@ -435,6 +507,7 @@ static void strike(struct sim *s, enum sim_fault fault)
         b = sim_box_of(s, id);
         b->compute = b->stray = true;
         b->phase = REGION_PHASE_RUNNING;
+        b->region = sim_below(s, SIM_REGIONS);
         b->seen = 3;
         break;
     case FAULT_AMNESIA:
@@ -452,6 +525,13 @@ static void strike(struct sim *s, enum sim_fault fault)
     }
 }
 
+static void region_returns(struct sim *s, int region)
+{
+    if (s->region_down[region])
+        s->region_since[region] = s->now;
+    s->region_down[region] = false;
+}
+
 static void relieve(struct sim *s, const struct sim_event *e)
 {
     if (e->a == FAULT_KILL && !s->planes[e->plane].core)
@@ -461,7 +541,7 @@ static void relieve(struct sim *s, const struct sim_event *e)
     else if (e->a == FAULT_DATABASE)
         s->database_down = false;
     else if (e->a == FAULT_REGION)
-        s->region_down = false;
+        region_returns(s, e->region);
     sim_note_fault(s);
 }
 
@@ -470,7 +550,13 @@ static void calm_down(struct sim *s)
     sim_trace(s, "faults and clients stop");
     s->calm = true;
     s->calm_since = s->now;
-    s->database_down = s->region_down = false;
+    s->database_down = false;
+    region_returns(s, 0);
+    if (!s->weather.one_away)
+        region_returns(s, 1);
+    if (s->weather.runs)
+        sim_schedule(s, 20000, SIM_EV_RESET_ALL);
+    sim_schedule(s, POOL_OFF_MS, SIM_EV_POOL_OFF);
     for (int i = 0; i < SIM_PLANES; i++) {
         s->planes[i].kill_countdown = 0;
         s->planes[i].cut = false;
@@ -512,6 +598,27 @@ static void forecast(struct sim *s)
     }
 }
 
+/* What is at work beside plain sandboxes. */
+static void forecast_more(struct sim *s)
+{
+    struct sim_weather *w = &s->weather;
+    int kind = sim_below(s, 5);
+
+    w->restore_fails = sim_below(s, 4) ? 0 : 300;
+    if (w->amnesia)
+        return;
+    w->runs = kind == 0 || kind == 1;
+    w->pool = kind == 1 || kind == 2;
+    w->interleave = sim_below(s, 2) * 30;
+    w->one_away = sim_below(s, 8) == 0;
+    s->pool = (struct store_warm_pool){ .max = 1 + sim_below(s, 3) };
+    s->pool.desired = 1 + sim_below(s, s->pool.max);
+    s->pool.min = sim_below(s, s->pool.desired + 1);
+    s->pool_on = w->pool;
+    if (w->runs)
+        sim_runs_begin(s);
+}
+
 static void at_random(struct sim *s, enum sim_event_kind kind, int a, int count)
 {
     for (int i = 0; i < count; i++)
@@ -531,6 +638,15 @@ static void populate(struct sim *s)
     at_random(s, SIM_EV_FAULT, FAULT_CRASH, w->crashes);
     at_random(s, SIM_EV_FAULT, FAULT_STRAY, w->strays);
     at_random(s, SIM_EV_FAULT, FAULT_AMNESIA, w->amnesia ? 20 : 0);
+    at_random(s, SIM_EV_PEOPLE, 0, w->runs ? 80 : 0);
+    at_random(s, SIM_EV_REVISION, 0, w->pool ? sim_below(s, 3) : 0);
+    if (w->one_away) {
+        struct sim_event *e = sim_schedule(s, CLIENTS_UNTIL_MS + 60000, SIM_EV_FAULT_ENDS);
+
+        e->a = FAULT_REGION;
+        e->region = 1;
+        s->region_down[1] = sim_below(s, 2) != 0;
+    }
     for (int i = 0; i < SIM_PLANES; i++)
         plane_start(s, i);
 }
@@ -566,6 +682,37 @@ static void happen(struct sim *s, struct sim_event *e)
     case SIM_EV_EXEC_ANSWER:
         execute_answered(s, e);
         break;
+    case SIM_EV_PACKED:
+        sim_region_packed(s, e);
+        break;
+    case SIM_EV_REVISION:
+        if (!s->calm)
+            s->revision++;
+        break;
+    case SIM_EV_POOL_OFF:
+        s->pool_on = false;
+        break;
+    case SIM_EV_RUNS:
+        plane_runs(s, e);
+        break;
+    case SIM_EV_PEOPLE:
+        if (!s->calm)
+            sim_people_act(s);
+        break;
+    case SIM_EV_PROCESS:
+        sim_process_arrives(s, e);
+        break;
+    case SIM_EV_PROCESS_ANSWERS:
+        sim_process_answers(s, e);
+        break;
+    case SIM_EV_PROCESS_EXITS:
+        sim_process_exits(s, e);
+        break;
+    case SIM_EV_RESET_ALL:
+        sim_reset_all(s);
+        if (!sim_runs_over(s))
+            sim_schedule(s, RESET_AGAIN_MS, SIM_EV_RESET_ALL);
+        break;
     case SIM_EV_FAULT:
         strike(s, (enum sim_fault)e->a);
         break;
@@ -577,6 +724,8 @@ static void happen(struct sim *s, struct sim_event *e)
 
 static bool all_over(const struct sim *s)
 {
+    if (!sim_runs_over(s))
+        return false;
     for (int i = 0; i < s->row_count; i++) {
         if (s->rows[i].status != SANDBOX_TERMINATED)
             return false;
@@ -595,6 +744,7 @@ static bool all_over(const struct sim *s)
 static void play(struct sim *s)
 {
     forecast(s);
+    forecast_more(s);
     populate(s);
     while (s->event_count > 0 && s->now < END_MS) {
         struct sim_event e = take(s);
@@ -615,18 +765,25 @@ static void clean_up(struct sim *s)
     for (int i = 0; i < SIM_PLANES; i++) {
         reconcile_core_free(s->planes[i].core);
         s->planes[i].core = NULL;
+        sim_runs_free(s->planes[i].runs);
+        s->planes[i].runs = NULL;
     }
     for (int i = 0; i < s->event_count; i++)
-        reconcile_answer_free(s->events[i].answer);
+        reconcile_answer_free(s->events[s->heap[i].event].answer);
+    sim_process_forget(s);
 }
 
 const char *sim_play(struct sim *s, uint64_t seed, enum sim_mutation mutation, bool verbose)
 {
     struct sim_event *events = s->events ? s->events : mem_zalloc(SIM_EVENTS * sizeof(*events));
+    struct sim_slot *heap = s->heap ? s->heap : mem_zalloc(SIM_EVENTS * sizeof(*heap));
+    int *free_events = s->free_events ? s->free_events : mem_zalloc(SIM_EVENTS * sizeof(int));
     long steps = s->steps;
 
     memset(s, 0, sizeof(*s));
     s->events = events;
+    s->heap = heap;
+    s->free_events = free_events;
     s->steps = steps;
     s->seed = s->rng = seed;
     s->mutation = mutation;
