@@ -87,21 +87,42 @@ enum sbx_code file_sync_dir(const char *path, struct sbx_err *err)
     return SBX_OK;
 }
 
+/* A full disk is nobody's bug, and worth another try. */
+static enum sbx_code code_now(void)
+{
+    return errno == ENOSPC || errno == EDQUOT ? SBX_E_UNAVAILABLE : SBX_E_INTERNAL;
+}
+
+bool file_holds(const char *path, const void *data, size_t len, mode_t mode)
+{
+    SCOPED_BUF struct buf have = BUF_INIT(len);
+    struct sbx_err ignored = { 0 };
+    struct stat st;
+
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_mode & 07777) != mode ||
+        (size_t)st.st_size != len)
+        return false;
+    return len == 0 || (file_read(path, &have, &ignored) == SBX_OK && have.len == len &&
+                        memcmp(have.data, data, len) == 0);
+}
+
 enum sbx_code file_write(const char *path, const void *data, size_t len, mode_t mode, bool sync,
                          struct sbx_err *err)
 {
     char temp[PATH_MAX], parent[PATH_MAX];
     SCOPED_FD int fd = -1;
 
+    if (!sync && file_holds(path, data, len, mode))
+        return SBX_OK; /* also on a full disk */
     if (snprintf(temp, sizeof(temp), "%s.%016llx", path, (unsigned long long)random_u64()) >=
         (int)sizeof(temp))
         return err_set(err, SBX_E_INTERNAL, "the path of %s is too long", last_part(path));
     fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0)
-        return err_sys(err, SBX_E_INTERNAL, "create %s", last_part(path));
+        return err_sys(err, code_now(), "create %s", last_part(path));
     if (!write_all(fd, data, len) || fchmod(fd, mode) < 0 || (sync && fsync(fd) < 0) ||
         rename(temp, path) < 0) {
-        enum sbx_code code = err_sys(err, SBX_E_INTERNAL, "write %s", last_part(path));
+        enum sbx_code code = err_sys(err, code_now(), "write %s", last_part(path));
 
         (void)unlink(temp);
         return code;
@@ -124,11 +145,11 @@ enum sbx_code file_make_dirs(const char *path, mode_t mode, struct sbx_err *err)
             continue;
         *p = 0;
         if (mkdir(part, mode) < 0 && errno != EEXIST)
-            return err_sys(err, SBX_E_INTERNAL, "make folder %s", last_part(part));
+            return err_sys(err, code_now(), "make folder %s", last_part(part));
         *p = '/';
     }
     if (mkdir(part, mode) < 0 && errno != EEXIST)
-        return err_sys(err, SBX_E_INTERNAL, "make folder %s", last_part(part));
+        return err_sys(err, code_now(), "make folder %s", last_part(part));
     if (stat(part, &st) < 0 || !S_ISDIR(st.st_mode))
         return err_set(err, SBX_E_INTERNAL, "%s is not a folder", last_part(part));
     return SBX_OK;

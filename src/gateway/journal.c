@@ -23,6 +23,13 @@ enum {
     LINE_HEAD = CRC_LEN + 1 + SBX_ID_LEN + 1,
     PENDING_MAX = 256 * 1024 * 1024,
     PARENT_MAX = 4096,
+    RESERVE = 1024 * 1024, /* bytes behind the log that are ours already: an end on a full disk */
+};
+
+/* One write and who waits for it. */
+struct round {
+    size_t waiters;
+    bool done, ok;
 };
 
 struct journal {
@@ -32,8 +39,9 @@ struct journal {
     int fd;
     struct id_map texts; /* owned strings */
     uint64_t bytes, live;
-    struct buf pending;               /* lines that nobody has written yet */
-    uint64_t queued, durable, failed; /* numbers of puts: given, on disk, known as lost */
+    struct buf pending;    /* lines that nobody has written yet */
+    struct round *waiting; /* for them; NULL: there are none */
+    uint64_t reserved;     /* bytes of the file that have room on the disk; the writer's */
     bool writing;
     uint64_t syncs, puts;
 };
@@ -91,6 +99,15 @@ static bool read_line(struct journal *j, char *line, size_t len)
     return true;
 }
 
+/* Best effort: a file system that cannot, or has no room now, is asked again with later writes. */
+static void reserve(struct journal *j, uint64_t bytes)
+{
+    if (j->reserved >= bytes + RESERVE / 2)
+        return;
+    if (fallocate(j->fd, FALLOC_FL_KEEP_SIZE, (off_t)bytes, RESERVE) == 0)
+        j->reserved = bytes + RESERVE;
+}
+
 static enum sbx_code load(struct journal *j, size_t *dropped, struct sbx_err *err)
 {
     FILE *f = fdopen(dup(j->fd), "re");
@@ -116,6 +133,7 @@ static enum sbx_code load(struct journal *j, size_t *dropped, struct sbx_err *er
         return err_sys(err, SBX_E_INTERNAL, "cut the journal's damaged tail");
     if (lseek(j->fd, (off_t)j->bytes, SEEK_SET) < 0)
         return err_sys(err, SBX_E_INTERNAL, "read the journal");
+    reserve(j, j->bytes);
     return SBX_OK;
 }
 
@@ -190,21 +208,24 @@ static bool gather(struct journal *j, struct buf *b)
     return true;
 }
 
-/* Without the lock, by the one writer: puts lines behind the log, or a whole new log in its place.
- */
-static bool write_lines(struct journal *j, const struct buf *lines, bool anew)
+/* Without the lock, by the one writer: puts lines behind the log. */
+static bool append(struct journal *j, const struct buf *lines)
+{
+    if (write_all(j->fd, lines->data, lines->len) && fdatasync(j->fd) == 0)
+        return true;
+    /* What is half there must not stand before what comes next. */
+    (void)!ftruncate(j->fd, (off_t)j->bytes);
+    (void)lseek(j->fd, (off_t)j->bytes, SEEK_SET);
+    j->reserved = j->bytes;
+    return false;
+}
+
+/* A whole new log in the place of the old one. */
+static bool replace(struct journal *j, const struct buf *lines)
 {
     struct sbx_err err = { 0 };
     int fd;
 
-    if (!anew) {
-        if (write_all(j->fd, lines->data, lines->len) && fdatasync(j->fd) == 0)
-            return true;
-        /* What is half there must not stand before what comes next. */
-        (void)!ftruncate(j->fd, (off_t)j->bytes);
-        (void)lseek(j->fd, (off_t)j->bytes, SEEK_SET);
-        return false;
-    }
     if (file_write(j->path, lines->data != NULL ? lines->data : "", lines->len, 0600, true, &err) !=
         SBX_OK)
         return false;
@@ -214,37 +235,38 @@ static bool write_lines(struct journal *j, const struct buf *lines, bool anew)
     (void)lseek(fd, (off_t)lines->len, SEEK_SET);
     fd_close(&j->fd);
     j->fd = fd;
+    j->reserved = 0;
     return true;
 }
 
 /* Under the lock, which it lets go of meanwhile: writes all that is pending. */
 static void write_round(struct journal *j)
 {
-    SCOPED_BUF struct buf lines = BUF_INIT(PENDING_MAX);
-    uint64_t upto = j->queued;
-    uint64_t after = j->bytes + j->pending.len;
-    bool anew = after > 2 * j->live + JOURNAL_SLACK && gather(j, &lines);
+    SCOPED_BUF struct buf lines = j->pending;
+    SCOPED_BUF struct buf all = BUF_INIT(PENDING_MAX);
+    struct round *round = j->waiting;
+    uint64_t bytes = j->bytes;
+    bool anew = bytes + lines.len > 2 * j->live + JOURNAL_SLACK && gather(j, &all);
     bool ok;
 
-    if (!anew) {
-        buf_fini(&lines);
-        lines = j->pending;
-        j->pending = (struct buf)BUF_INIT(PENDING_MAX);
-    } else {
-        buf_clear(&j->pending); /* the new log has them */
-    }
+    j->pending = (struct buf)BUF_INIT(PENDING_MAX);
+    j->waiting = NULL;
     j->writing = true;
     (void)pthread_mutex_unlock(&j->lock);
-    ok = write_lines(j, &lines, anew);
+    if (anew && replace(j, &all)) {
+        bytes = all.len;
+        ok = true;
+    } else { /* also when there was no room for a second log */
+        ok = append(j, &lines);
+        bytes += ok ? lines.len : 0;
+    }
+    reserve(j, bytes);
     (void)pthread_mutex_lock(&j->lock);
+    j->bytes = bytes;
     j->writing = false;
     j->syncs++;
-    if (ok) {
-        j->bytes = anew ? lines.len : j->bytes + lines.len;
-        j->durable = upto;
-    } else {
-        j->failed = upto;
-    }
+    round->done = true;
+    round->ok = ok;
     (void)pthread_cond_broadcast(&j->changed);
 }
 
@@ -253,7 +275,7 @@ enum sbx_code journal_put(struct journal *j, const struct journal_entry *entries
 {
     SCOPED_BUF struct buf lines = BUF_INIT(PENDING_MAX);
     enum sbx_code code = SBX_OK;
-    uint64_t number;
+    struct round *round;
 
     for (size_t i = 0; i < count; i++) {
         const char *text = entries[i].text != NULL ? entries[i].text : "-";
@@ -271,15 +293,20 @@ enum sbx_code journal_put(struct journal *j, const struct journal_entry *entries
     for (size_t i = 0; i < count; i++)
         remember(j, entries[i].id, entries[i].text != NULL ? mem_strdup(entries[i].text) : NULL);
     j->puts++;
-    number = ++j->queued;
-    while (j->durable < number && j->failed < number) {
+    if (j->waiting == NULL)
+        j->waiting = mem_zalloc(sizeof(*j->waiting));
+    round = j->waiting;
+    round->waiters++;
+    while (!round->done) {
         if (j->writing)
             (void)pthread_cond_wait(&j->changed, &j->lock);
         else
             write_round(j);
     }
-    if (j->durable < number)
+    if (!round->ok)
         code = err_set(err, SBX_E_UNAVAILABLE, "the journal cannot be written");
+    if (--round->waiters == 0)
+        free(round);
     (void)pthread_mutex_unlock(&j->lock);
     return code;
 }

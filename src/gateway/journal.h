@@ -6,7 +6,8 @@
  * id out.  Writers of the same moment share one fdatasync.  A torn or damaged tail is
  * dropped at open: nobody was told that it is there.  When the log has grown past what
  * lives in it, it is written anew beside itself (temp file, fsync, rename, fsync of the
- * folder).
+ * folder).  Some room behind the log is kept for it, so that on a full disk an end can still be
+ * written down.
  *
  * Any thread.  Bounds: JOURNAL_TEXT_MAX a text, JOURNAL_COUNT_MAX ids. */
 
@@ -34,7 +35,8 @@ MUST_USE enum sbx_code journal_open(const char *path, struct journal **out, size
                                     struct sbx_err *err);
 void journal_close(struct journal *j); /* NULL is allowed */
 
-/* Durable when this returns; all entries or none.  SBX_E_UNAVAILABLE: no room, or too many. */
+/* Durable when this returns; all entries or none.  SBX_E_UNAVAILABLE: no room, or too many; the
+ * entries may still come to be written with a later one. */
 MUST_USE enum sbx_code journal_put(struct journal *j, const struct journal_entry *entries,
                                    size_t count, struct sbx_err *err);
 

@@ -15,7 +15,7 @@
 #include "gateway/runsc_disk.h"
 #include "gateway/shim.h"
 
-enum { VERSION_MAX = 4096, VERSION_MS = 10000, PROBE_FORMAT = 2 };
+enum { VERSION_MAX = 4096, VERSION_MS = 10000, PROBE_FORMAT = 3 };
 
 /* kvm is not among them: it may hang for ever although its device opens and makes machines, so
  * it is used only when the operator names it, and then the probe's deadline judges. */
@@ -191,6 +191,7 @@ static bool read_cache(struct runsc *r, const char *path, const char *key)
     f->network = json_get_bool(j, "network", false);
     f->mask_net = json_get_bool(j, "maskNet", false);
     f->statx_fault = json_get_bool(j, "statxFault", false);
+    f->disk = json_get_bool(j, "disk", false);
     return f->platform[0] != 0;
 }
 
@@ -207,6 +208,7 @@ static void write_cache(struct runsc *r, const char *path, const char *key)
     json_put_bool(j, "network", f->network);
     json_put_bool(j, "maskNet", f->mask_net);
     json_put_bool(j, "statxFault", f->statx_fault);
+    json_put_bool(j, "disk", f->disk);
     if (json_write(&text, j))
         (void)!file_write(path, text.data, text.len, 0600, false, &err);
 }
@@ -218,12 +220,16 @@ enum sbx_code runsc_probe(struct runsc *r, struct sbx_err *err)
     const char *cache = arena_printf(a, "%s/probe", r->dir);
     const char *key = cache_key(r, a);
     struct sbx_err disk = { 0 };
+    bool known;
 
     (void)snprintf(templates, sizeof(templates), "%s/t", r->dir);
-    r->features.disk = runsc_disk_probe(templates, &disk) == SBX_OK;
+    known = read_cache(r, cache, key);
+    /* Only success is remembered: a disk that is full now says nothing of the host. */
+    if (!r->features.disk)
+        r->features.disk = runsc_disk_probe(templates, &disk) == SBX_OK;
     if (!r->features.disk)
         log_err(LOG_WARN, "sandboxes have no disk limit on this host", &disk);
-    if (read_cache(r, cache, key))
+    if (known)
         return SBX_OK;
     if (read_version(r, err) != SBX_OK || prepare_root(r, root, err) != SBX_OK ||
         probe_platform(r, root, err) != SBX_OK)

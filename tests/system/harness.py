@@ -653,7 +653,7 @@ class Stack:
 
     live = []
 
-    def __init__(self, planes=1, regions=1, driver="runsc", sandboxd=None, region=None, durable=False):
+    def __init__(self, planes=1, regions=1, driver="runsc", sandboxd=None, region=None, durable=False, region_class=Region):
         self.commits = "on" if durable else "off"
         if os.geteuid() != 0:
             raise Missing("the system tests need root (users, namespaces, cgroups)")
@@ -674,7 +674,7 @@ class Stack:
         os.chown(self.process_secret, *user_ids("sandboxd"))
         os.chmod(self.process_secret, 0o600)
         self.pg = Postgres(self)
-        self.regions = [Region(self, i, driver, region or {}) for i in range(regions)]
+        self.regions = [region_class(self, i, driver, region or {}) for i in range(regions)]
         self.planes = [Plane(self, i, sandboxd or {}) for i in range(planes)]
         self._images = {}
         Stack.live.append(self)

@@ -39,6 +39,25 @@ static void test_write_replaces_and_reads_back(void **state)
     buf_fini(&b);
 }
 
+/* So that a full disk does not keep a program from starting with what it has. */
+static void test_what_is_there_is_left_alone(void **state)
+{
+    struct sbx_err err = { 0 };
+    struct stat before, after;
+
+    (void)state;
+    assert_int_equal(file_write(in_dir("same"), "text", 4, 0644, false, &err), SBX_OK);
+    assert_int_equal(stat(in_dir("same"), &before), 0);
+    assert_int_equal(file_write(in_dir("same"), "text", 4, 0644, false, &err), SBX_OK);
+    assert_int_equal(stat(in_dir("same"), &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino);
+    assert_true(file_holds(in_dir("same"), "text", 4, 0644));
+    assert_false(file_holds(in_dir("same"), "tex2", 4, 0644));
+    assert_false(file_holds(in_dir("same"), "text", 4, 0600));
+    assert_false(file_holds(in_dir("same"), "texts", 5, 0644));
+    assert_false(file_holds(in_dir("none"), "", 0, 0644));
+}
+
 static void test_read_is_bounded_and_tells_absence(void **state)
 {
     struct buf b = BUF_INIT(2);
@@ -108,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write_replaces_and_reads_back),
+        cmocka_unit_test(test_what_is_there_is_left_alone),
         cmocka_unit_test(test_read_is_bounded_and_tells_absence),
         cmocka_unit_test(test_remove_tree_does_not_follow_links),
         cmocka_unit_test(test_remove_tree_of_any_depth),
