@@ -165,7 +165,7 @@ enum sbx_code api_execute_shape(const json_t *args, struct sbx_err *err)
     const char *cwd = json_get_str(args, "cwd", NULL);
     char scratch[VALID_PATH_MAX];
 
-    return cwd == NULL ? SBX_OK : valid_cwd(cwd, NULL, scratch, err);
+    return cwd == NULL ? SBX_OK : valid_cwd(cwd, scratch, err);
 }
 
 enum sbx_code api_sandbox_execute(struct api_call *c, struct sbx_err *err)
@@ -188,7 +188,7 @@ enum sbx_code api_sandbox_execute(struct api_call *c, struct sbx_err *err)
     c->object_kind = "sandbox";
     if (asked != NULL) { /* the default is the runtime's: it knows the revision's workingDir */
         cwd = arena_zalloc(c->a, VALID_PATH_MAX);
-        if (valid_cwd(asked, NULL, cwd, err) != SBX_OK)
+        if (valid_cwd(asked, cwd, err) != SBX_OK)
             return err->code;
     }
     id_new(execution_id);

@@ -1,5 +1,6 @@
 #include "api/fields.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "api/fields_row.h"
@@ -66,6 +67,21 @@ static enum sbx_code env_check(const json_t *v, const char *path, struct sbx_err
 
 static enum sbx_code warm_check(const json_t *v, const char *path, struct sbx_err *err)
 {
+    SCOPED_ARENA struct arena *a = arena_new();
+    size_t n = 0;
+    const char **regions = json_strings(a, json_object_get(v, "regions"), &n);
+
+    for (size_t i = 0; i < n; i++) {
+        char at[32];
+
+        (void)snprintf(at, sizeof(at), "warmPool.regions[%zu]", i);
+        if (valid_region_name(at, regions[i], err) != SBX_OK)
+            return err->code;
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(regions[i], regions[k]) == 0)
+                return err_field(err, at, "%s names %s a second time.", at, regions[i]);
+        }
+    }
     return valid_warm_pool(path, json_get_int(v, "desired", 0), json_get_int(v, "min", 0),
                            json_get_int(v, "max", 0), err);
 }
@@ -137,7 +153,8 @@ static const struct api_field execute[] = {
     ACCOUNT,
     SANDBOX,
     F_STRS("command", REQ, 0, 0, 0, exec_command_check, "Command argv, never a shell string."),
-    F_STR("cwd", OPT, 1, VALID_PATH_MAX, "Working directory; relative is below /workspace."),
+    F_STR("cwd", OPT, 1, VALID_PATH_MAX - 1,
+          "Working directory; relative is below /workspace and may not leave it."),
     F_MAP("envVars", OPT, VALID_ENV_COUNT_MAX, 0, env_check, "Extra environment variables."),
     F_INT("timeoutSeconds", OPT, 1, SBX_EXEC_TIMEOUT_MAX_S, "Command deadline; default 120."),
 };

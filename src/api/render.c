@@ -121,7 +121,7 @@ json_t *api_render_template(const struct store_template *t)
     json_put_str(j, "appId", t->app_id);
     json_put_str(j, "name", t->name);
     json_put_str(j, "slug", t->slug);
-    json_put_str(j, "description", t->description);
+    json_put_str(j, "description", or_null(t->description)); /* "" cleared it */
     json_put_bool(j, "enabled", t->enabled);
     json_put_time(j, "deprecatedAt", t->deprecated_at_ms);
     if (t->current_revision != 0)
@@ -132,10 +132,11 @@ json_t *api_render_template(const struct store_template *t)
 }
 
 /* Volume and snapshot settings are shown where the default mode uses them, or where they were
- * given for a sandbox that overrides the mode. */
+ * given (and are not the default) for a sandbox that overrides the mode. */
 static void put_workspace(json_t *j, const struct store_revision *r)
 {
-    if (sandbox_persistence_has_volume(r->persistence) || r->mount_path != NULL) {
+    if (sandbox_persistence_has_volume(r->persistence) || r->mount_path != NULL ||
+        r->volume_size_mb != API_VOLUME_MB_DEFAULT) {
         json_t *w = json_object();
 
         json_put_int(w, "sizeMb", r->volume_size_mb);
@@ -143,7 +144,8 @@ static void put_workspace(json_t *j, const struct store_revision *r)
         json_put_new(j, "persistentWorkspace", w);
     }
     json_put_new(j, "snapshotExclude", json_from_text(r->snapshot_exclude));
-    if (sandbox_persistence_snapshots(r->persistence) || r->snapshot_exclude != NULL)
+    if (sandbox_persistence_snapshots(r->persistence) || r->snapshot_exclude != NULL ||
+        r->snapshot_max_mb != API_SNAPSHOT_MB_DEFAULT)
         json_put_int(j, "snapshotMaxMb", r->snapshot_max_mb);
 }
 

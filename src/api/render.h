@@ -13,6 +13,9 @@
 #include "store/trail.h"
 #include "store/volumes.h"
 
+/* Defaults of a revision (contract 2). */
+enum { API_VOLUME_MB_DEFAULT = 10240, API_SNAPSHOT_MB_DEFAULT = 2048 };
+
 json_t *api_render_sandbox(const struct store_sandbox *s);
 json_t *api_render_template(const struct store_template *t);
 json_t *api_render_revision(const struct store_revision *r);

@@ -87,7 +87,8 @@ enum sbx_code api_sandbox_get(struct api_call *c, struct sbx_err *err)
     return SBX_OK;
 }
 
-/* Comma-separated names; unknown ones are ignored, and when none is left nothing matches. */
+/* Comma-separated names, spaces around them aside; unknown ones are ignored, and when none is left
+ * nothing matches. */
 uint32_t api_statuses_of(const char *list)
 {
     uint32_t set = 0;
@@ -96,12 +97,16 @@ uint32_t api_statuses_of(const char *list)
     if (list == NULL || list[0] == '\0')
         return SANDBOX_SET_ALL;
     while (*list != '\0') {
-        size_t n = strcspn(list, ",");
+        size_t n, len;
         enum sandbox_status status;
 
-        if (n < sizeof(name)) {
-            memcpy(name, list, n);
-            name[n] = '\0';
+        list += strspn(list, " ");
+        n = len = strcspn(list, ",");
+        while (len > 0 && list[len - 1] == ' ')
+            len--;
+        if (len < sizeof(name)) {
+            memcpy(name, list, len);
+            name[len] = '\0';
             if (sandbox_status_parse(name, &status))
                 set |= SANDBOX_BIT(status);
         }

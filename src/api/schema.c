@@ -177,8 +177,12 @@ static enum sbx_code check_value(const struct api_field *f, const struct api_bou
         code = check_string(f, min, max, v, path, err);
         break;
     case API_T_INT:
-        if ((min != 0 || max != 0) && (json_integer_value(v) < min || json_integer_value(v) > max))
-            return err_field(err, path, "%s must be %" PRId64 " to %" PRId64 ".", path, min, max);
+        if ((min == 0 && max == 0) ||
+            (json_integer_value(v) >= min && json_integer_value(v) <= max))
+            break;
+        if (max == INT64_MAX)
+            return err_field(err, path, "%s must be at least %" PRId64 ".", path, min);
+        return err_field(err, path, "%s must be %" PRId64 " to %" PRId64 ".", path, min, max);
         break;
     case API_T_STRINGS:
     case API_T_OBJECTS:

@@ -5,7 +5,7 @@
 #include "domain/slug.h"
 #include "domain/valid.h"
 
-enum { ZCLOUDS_DEFAULT = 1, VOLUME_MB_DEFAULT = 10240, SNAPSHOT_MB_DEFAULT = 2048 };
+enum { ZCLOUDS_DEFAULT = 1 };
 
 enum sbx_code api_template_save_shape(const json_t *args, struct sbx_err *err)
 {
@@ -142,10 +142,10 @@ static void fill(struct api_call *c, struct store_revision *in)
     in->working_dir = json_get_str(c->args, "workingDir", NULL);
     in->ports = text_of(c, "ports");
     in->persistence = mode_of(c->args);
-    in->volume_size_mb = (int)json_get_int(c->args, "volumeSizeMb", VOLUME_MB_DEFAULT);
+    in->volume_size_mb = (int)json_get_int(c->args, "volumeSizeMb", API_VOLUME_MB_DEFAULT);
     in->mount_path = json_get_str(c->args, "mountPath", NULL);
     in->snapshot_exclude = text_of(c, "snapshotExclude");
-    in->snapshot_max_mb = (int)json_get_int(c->args, "snapshotMaxMb", SNAPSHOT_MB_DEFAULT);
+    in->snapshot_max_mb = (int)json_get_int(c->args, "snapshotMaxMb", API_SNAPSHOT_MB_DEFAULT);
     in->idle_timeout_s = bounded(c, "idleTimeoutSeconds", API_BOUND_IDLE);
     in->hard_lifetime_s = bounded(c, "hardLifetimeSeconds", API_BOUND_HARD);
     in->suspended_retention_s = bounded(c, "suspendedRetentionSeconds", API_BOUND_RETENTION);
@@ -157,8 +157,33 @@ static void fill(struct api_call *c, struct store_revision *in)
     in->warm_regions = regions_of(c, pool);
 }
 
+static bool is_in(const char *name, const struct store_regions *regions)
+{
+    for (size_t i = 0; i < regions->count; i++) {
+        if (strcmp(regions->rows[i].region, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A pool's region may be opened to the account later; until then nothing is kept there. */
+static void warn_of_regions(struct api_call *c, const struct store_regions *usable, json_t *list)
+{
+    size_t count = 0;
+    const json_t *pool = json_object_get(c->args, "warmPool");
+    const char **names = json_strings(c->a, json_object_get(pool, "regions"), &count);
+
+    for (size_t i = 0; i < count; i++) {
+        if (!is_in(names[i], usable))
+            (void)json_array_append_new(
+                list, json_sprintf("warmPool names %s, a region that this account cannot use now.",
+                                   names[i]));
+    }
+}
+
 /* What is allowed but will surprise. */
-static json_t *warnings(struct api_call *c, const struct store_revision *r)
+static json_t *warnings(struct api_call *c, const struct store_revision *r,
+                        const struct store_regions *usable)
 {
     bool pauses = sandbox_persistence_has_volume(r->persistence) ||
                   json_object_get(c->args, "suspendedRetentionSeconds") != NULL;
@@ -174,6 +199,7 @@ static json_t *warnings(struct api_call *c, const struct store_revision *r)
     if (r->warm_pool && r->warm_desired > 0 && r->warm_regions == NULL)
         (void)json_array_append_new(
             list, json_string("warmPool names no regions, so nothing is kept warm."));
+    warn_of_regions(c, usable, list);
     if (json_array_size(list) > 0)
         return list;
     json_decref(list);
@@ -183,15 +209,18 @@ static json_t *warnings(struct api_call *c, const struct store_revision *r)
 enum sbx_code api_revision_create(struct api_call *c, struct sbx_err *err)
 {
     struct store_revision in = { 0 }, row;
+    struct store_regions usable = { 0 };
     json_t *body;
 
     c->object_kind = "template";
     c->object_id = json_get_str(c->args, "templateId", NULL);
     fill(c, &in);
-    if (store_revision_create(c->db, &in, c->a, &row, err) != SBX_OK)
+    if ((in.warm_regions != NULL &&
+         store_region_list_of(c->db, c->account_id, c->a, &usable, err) != SBX_OK) ||
+        store_revision_create(c->db, &in, c->a, &row, err) != SBX_OK)
         return err->code;
     body = json_pack("{s:o}", "revision", api_render_revision(&row));
-    json_put_new(body, "warnings", warnings(c, &row));
+    json_put_new(body, "warnings", warnings(c, &row, &usable));
     response_ok(c->res, 201, body);
     return SBX_OK;
 }

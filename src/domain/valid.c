@@ -184,13 +184,11 @@ enum sbx_code valid_region_name(const char *field, const char *text, struct sbx_
 
 enum sbx_code valid_env_name(const char *field, const char *text, struct sbx_err *err)
 {
-    size_t len = strlen(text);
-
-    if (len == 0 || len > VALID_ENV_NAME_MAX || !only(text, WORD) || strchr("0123456789", text[0]))
+    if (text[0] == '\0' || !only(text, WORD) || strchr("0123456789", text[0]))
         return err_field(err, field,
                          "%s: a variable name is a letter or underscore, then letters, digits and "
-                         "underscores, at most %d",
-                         field, VALID_ENV_NAME_MAX);
+                         "underscores",
+                         field);
     return SBX_OK;
 }
 
@@ -333,44 +331,39 @@ enum sbx_code valid_owner_kind(const char *profile, const char *owner_kind, stru
     return SBX_OK;
 }
 
-enum sbx_code valid_cwd(const char *text, const char *dflt, char out[VALID_PATH_MAX],
-                        struct sbx_err *err)
+enum sbx_code valid_cwd(const char *text, char out[VALID_PATH_MAX], struct sbx_err *err)
 {
-    static const char root[] = "/workspace";
-    size_t len = sizeof(root) - 1;
-    char built[VALID_PATH_MAX];
+    size_t len = 0; /* of out, without the slash before the next part */
 
-    if (!text)
-        text = dflt ? dflt : root;
-    if (!*text || strlen(text) + sizeof(root) + 1 > VALID_PATH_MAX)
-        return err_field(err, "cwd", "cwd must be 1 to %d bytes",
-                         VALID_PATH_MAX - (int)sizeof(root) - 1);
+    if (!*text || strlen(text) >= VALID_PATH_MAX)
+        return err_field(err, "cwd", "cwd must be 1 to %d bytes", VALID_PATH_MAX - 1);
     if (text[0] == '/') {
         (void)str_copy(out, VALID_PATH_MAX, text);
         return SBX_OK;
     }
-    memcpy(built, root, sizeof(root));
     for (const char *p = text; *p;) {
         size_t part = strcspn(p, "/");
 
         if (part == 2 && p[0] == '.' && p[1] == '.') {
-            if (len == sizeof(root) - 1) {
+            if (len == 0) {
                 (void)str_copy(err->field, sizeof(err->field), "cwd");
                 return err_set(err, SBX_E_PATH_ESCAPE, "cwd may not leave /workspace");
             }
-            while (built[len - 1] != '/')
+            while (len > 0 && out[len - 1] != '/')
                 len--;
-            len--;
+            len -= len > 0;
         } else if (part > 0 && !(part == 1 && p[0] == '.')) {
-            built[len++] = '/';
-            memcpy(built + len, p, part);
+            if (len > 0)
+                out[len++] = '/';
+            memcpy(out + len, p, part);
             len += part;
         }
         p += part;
         p += strspn(p, "/");
     }
-    built[len] = '\0';
-    memcpy(out, built, len + 1);
+    out[len] = '\0';
+    if (len == 0)
+        (void)str_copy(out, VALID_PATH_MAX, ".");
     return SBX_OK;
 }
 

@@ -19,7 +19,6 @@ enum {
     VALID_KEY_MAX = 255,          /* characters: idempotencyKey, ownerId, externalSessionId */
     VALID_IMAGE_MAX = 512,        /* bytes */
     VALID_VOLUME_NAME_MAX = 63,
-    VALID_ENV_NAME_MAX = 255, /* bytes */
     VALID_ENV_COUNT_MAX = 1024,
     VALID_PATH_MAX = 4096,    /* bytes */
     VALID_EXCLUDES_MAX = 256, /* patterns */
@@ -74,10 +73,10 @@ MUST_USE enum sbx_code valid_network(bool enabled, const char *const *addresses,
 MUST_USE enum sbx_code valid_owner_kind(const char *profile, const char *owner_kind,
                                         struct sbx_err *err);
 
-/* The folder a command runs in (contract 4): absolute text as it is; relative text resolved
- * below /workspace, SBX_E_PATH_ESCAPE when it leaves it; NULL gives dflt, else /workspace. */
-MUST_USE enum sbx_code valid_cwd(const char *text, const char *dflt, char out[VALID_PATH_MAX],
-                                 struct sbx_err *err);
+/* The folder a command runs in (contract 4): absolute text as it is; relative text without its
+ * dots, "." for /workspace itself, SBX_E_PATH_ESCAPE when it names a place above.  The agent, which
+ * alone sees links, refuses those that lead out of /workspace. */
+MUST_USE enum sbx_code valid_cwd(const char *text, char out[VALID_PATH_MAX], struct sbx_err *err);
 
 /* [A-Za-z0-9._-]{8,128}: an X-Request-Id we echo. */
 bool valid_request_id(const char *text);

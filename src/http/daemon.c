@@ -295,6 +295,7 @@ static enum sbx_code check_body(const struct request *req, const struct body_cla
 {
     const struct route *r = req->route;
     const char *type = request_header(req, "Content-Type", NULL);
+    const char *coding = request_header(req, "Content-Encoding", NULL);
 
     if (!body->chunked && body->length == 0)
         return SBX_OK;
@@ -306,6 +307,8 @@ static enum sbx_code check_body(const struct request *req, const struct body_cla
                        r->body_max);
     if (r->body == HTTP_BODY_JSON && (type == NULL || !is_json(type)))
         return err_set(err, SBX_E_MEDIA_TYPE, "The Content-Type must be application/json.");
+    if (coding != NULL && strcasecmp(coding, "identity") != 0) /* RFC 9110, 8.4 */
+        return err_set(err, SBX_E_MEDIA_TYPE, "The body may not have a Content-Encoding.");
     return SBX_OK;
 }
 

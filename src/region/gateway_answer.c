@@ -261,6 +261,11 @@ enum sbx_code gateway_client_output_json(const struct gateway_client_output *o, 
     if (json_object_size(j) != known)
         return err_set(err, SBX_E_AGENT_UNREACHABLE,
                        "The region's answer has unknown parts; the outcome is not known.");
+    /* The count says what the stream itself no longer does. */
+    if (json_object_get(j, "stdoutTruncated") == NULL)
+        (void)json_object_del(j, "stdoutBytes");
+    if (json_object_get(j, "stderrTruncated") == NULL)
+        (void)json_object_del(j, "stderrBytes");
     *out = STEAL(j);
     return SBX_OK;
 }

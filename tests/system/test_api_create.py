@@ -270,6 +270,7 @@ class Create(SystemTest):
         ended = t.list(status="TERMINATED")
         self.assertEqual([b["sandboxId"] for b in ended["sandboxes"]], made[:1])
         self.assertEqual(t.list(status="READY,BUSY")["totalCount"], 22)
+        self.assertEqual(t.list(status="TERMINATED,%20READY%20,BUSY")["totalCount"], 23, "spaces count for nothing")
         self.assertEqual(t.list(status="READY,NONSENSE")["totalCount"], 22, "unknown statuses are ignored")
         self.assertEqual((t.list(status="NONSENSE")["totalCount"], t.list(status="NONSENSE")["sandboxes"]), (0, []))
         self.assertEqual(t.list(appId=app)["totalCount"], 5)

@@ -37,11 +37,23 @@ calls in [api-admin.md](api-admin.md).
 
 ## What we settled where the specification is silent
 
-- A path with one slash at its end is the same path.
+- A path with one slash at its end is the same path. HEAD is answered wherever GET is. A query parameter that is
+  unknown or given twice is a 400, and so is a body on a GET. A body with a `Content-Encoding` is a 415.
+- A repeated create is still a request of the right shape: a missing field, a wrong type or an owner kind that is not
+  the profile's is a 400 before the key is looked up.
+- A template's name may be of any script; a name of which nothing can stand in a slug gets `template`, `template-2` ...
+  An empty `description` clears it.
+- Volume and snapshot settings that are given with EPHEMERAL are kept and shown, for sandboxes that override the mode.
+  `mountPath` may not be below `/run` or `/var/run` either.
+- `warmPool.regions` are names of regions, each once. One that the account cannot use yet is a warning, not an error.
 - `appId` on an update of a template is a 400: it is given at creation only.
-- `command[0]` of an execution may not be empty.
-- With `cursor` the list leaves out `page` and `totalCount`, so that a walk costs the same on every page.
-- An empty `status` filter is no filter; one that names only unknown statuses matches nothing.
+- `command[0]` of an execution may not be empty; it has at most 65,536 strings, `envVars` at most 1,024 variables.
+- A relative `cwd` that leaves `/workspace` through a link is a 400 `PATH_ESCAPE` as well.
+- `stdoutBytes` and `stderrBytes` come with a stream that was cut: what the command wrote in all.
+- With `cursor` the list leaves out `page` and `totalCount`, so that a walk costs the same on every page;
+  `page` beside it counts for nothing. A cursor is a place in time, good for any filter of the same list.
+- An empty `status` filter is no filter; one that names only unknown statuses matches nothing. Spaces around a name
+  count for nothing.
 - The entitlement is asked for on every endpoint of this page, templates and volumes included.
 - A NUL byte in a command's output is valid UTF-8 and comes as `\\u0000`.
 """

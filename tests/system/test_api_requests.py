@@ -108,6 +108,7 @@ class Requests(SystemTest):
         for limit in ("0", "-1", "x", "1.0", "", "+1", "0x10"):
             answer = self.client.get(f"{PUBLIC}/sandboxes?accountId={a}&limit={limit}")
             self.assertEqual((answer.status, answer.json["data"]["field"]), (400, "limit"), limit)
+        self.assertEqual(self.client.get(f"{PUBLIC}/sandboxes?accountId={a}&limit=0").json["error"], "limit must be at least 1.")
         self.assertEqual(self.client.get(f"{PUBLIC}/sandboxes?accountId={a}&cursor=nonsense").json["data"]["field"], "cursor")
 
     def test_paths_and_methods(self):
@@ -132,6 +133,11 @@ class Requests(SystemTest):
         for kind in ("application/json", "application/json; charset=utf-8", "Application/JSON"):
             answer = self.client.request("POST", PUBLIC + "/sandbox-template/save", body, headers={"Content-Type": kind})
             self.assertEqual(answer.status, 403, kind)  # right shape: the account is next
+
+        for coding, status in (("gzip", 415), ("br", 415), ("identity", 403)):
+            answer = self.client.request("POST", PUBLIC + "/sandbox-template/save", body,
+                                         headers={**JSON, "Content-Encoding": coding})
+            self.assertEqual(answer.status, status, coding)
 
     def test_request_ids(self):
         for given, echoed in (("abcd1234", True), ("A.b_c-d9" * 16, True), ("short", False), ("x" * 129, False),

@@ -67,6 +67,8 @@ class Templates(SystemTest):
         self.assertEqual(self.save(200, templateId=t["templateId"], name="second", enabled=True).json["template"]["enabled"], True)
         answer = self.save(400, templateId=t["templateId"], name="x", appId=self.tenant.app)
         self.assertEqual(answer.json["data"]["field"], "appId", "create only")
+        cleared = self.save(200, templateId=t["templateId"], name="second", description="").json["template"]
+        self.assertNotIn("description", cleared)
 
     def test_deprecation(self):
         t = self.template(name="to go")
@@ -148,6 +150,10 @@ class Templates(SystemTest):
         r = self.revision(t, persistenceMode="SNAPSHOT").json["revision"]
         self.assertEqual(r["persistentWorkspace"], {"sizeMb": 10240, "mountPath": "/workspace/persist"})
         self.assertEqual(r["snapshotMaxMb"], 2048)
+        # What is given for a sandbox that overrides the mode is shown with any mode.
+        r = self.revision(t, volumeSizeMb=77, snapshotMaxMb=5, snapshotExclude=["*.o"]).json["revision"]
+        self.assertEqual((r["persistenceMode"], r["persistentWorkspace"], r["snapshotMaxMb"], r["snapshotExclude"]),
+                         ("EPHEMERAL", {"sizeMb": 77, "mountPath": "/workspace/persist"}, 5, ["*.o"]))
         answer = self.revision(t, 400, persistenceMode="DIRECTORY", warmPool={"desired": 1, "min": 0, "max": 1})
         self.assertIn("persistence modes with a volume are not available on warm pools", answer.json["error"])
 
@@ -176,6 +182,16 @@ class Templates(SystemTest):
         self.assertIn("hardLifetimeSeconds", answer.json["warnings"][0])
         answer = self.revision(t, idleTimeoutSeconds=3600, hardLifetimeSeconds=3600)
         self.assertIn("idleTimeoutSeconds", answer.json["warnings"][0])
+        pool = {"desired": 0, "min": 0, "max": 1}
+        answer = self.revision(t, warmPool={**pool, "regions": ["test-1", "elsewhere"]})
+        self.assertEqual(len(answer.json["warnings"]), 1)
+        self.assertIn("elsewhere", answer.json["warnings"][0])
+
+    def test_a_pools_regions_are_names(self):
+        t = self.template(name="pool regions")
+        for regions in ([""], ["a,b"], ["Test-1"], ["test-1", "test-1"], ["x" * 64]):
+            answer = self.revision(t, 400, warmPool={"desired": 0, "min": 0, "max": 1, "regions": regions})
+            self.assertEqual(answer.json["data"]["field"], f"warmPool.regions[{len(regions) - 1}]", regions)
 
     def test_numbers_under_concurrency_have_no_gap(self):
         """Two revisions made at once get two numbers; none is lost, none repeats (contract 2)."""
