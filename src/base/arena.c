@@ -53,14 +53,15 @@ void *arena_zalloc(struct arena *a, size_t size)
     if (b == NULL || b->size - b->used < want) {
         size_t room = want > BLOCK ? want : BLOCK;
 
-        b = mem_zalloc(sizeof(*b) + room);
+        b = mem_realloc(NULL, sizeof(*b) + room); /* what is not used is not touched */
+        b->used = 0;
         b->size = room;
         b->next = a->blocks;
         a->blocks = b;
     }
     p = b->data + b->used;
     b->used += want;
-    return p;
+    return memset(p, 0, want);
 }
 
 void *arena_memdup(struct arena *a, const void *p, size_t size)

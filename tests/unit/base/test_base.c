@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -15,6 +16,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/json_out.h"
 #include "base/process.h"
 #include "base/queue.h"
 #include "base/seal.h"
@@ -140,6 +142,62 @@ static void a_sealed_value_opens_only_where_it_was_closed(void **state)
     assert_int_equal(seal_keys_parse("k1 12", &keys, &err), SBX_E_INVALID);
 }
 
+/* The writer gives what jansson gives of the same members, whatever is in them. */
+static void json_is_written_as_jansson_does(void **state)
+{
+    SCOPED_BUF struct buf mine = BUF_INIT(8192), theirs = BUF_INIT(8192);
+    struct json_out o = { .to = &mine };
+    SCOPED_JSON json_t *j = json_object();
+    char odd[128];
+    size_t n = 0;
+
+    (void)state;
+    for (int c = 1; c < 128; c++)
+        odd[n++] = (char)c;
+    odd[n] = '\0';
+    json_out_open(&o, NULL, '{');
+    json_out_str(&o, "odd", odd);
+    json_out_str(&o, "absent", NULL);
+    json_out_str(&o, "empty", "");
+    json_out_str(&o, "wide", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+    json_out_int(&o, "least", INT64_MIN);
+    json_out_int(&o, "none", 0);
+    json_out_int(&o, "most", INT64_MAX);
+    json_out_bool(&o, "yes", true);
+    json_out_time(&o, "at", 1786108800123);
+    json_out_time(&o, "never", 0);
+    json_out_text(&o, "stored", "{\"a b\": [1, 2, \"x \\\" y\", \"\\\\\"], \"c\": {}}");
+    json_out_text(&o, "nothing", NULL);
+    json_out_open(&o, "list", '[');
+    json_out_int(&o, NULL, -1);
+    json_out_open(&o, NULL, '{');
+    json_out_close(&o, '}');
+    json_out_str(&o, NULL, "end");
+    json_out_close(&o, ']');
+    json_out_bool(&o, "no", false);
+    json_out_close(&o, '}');
+    json_put_str(j, "odd", odd);
+    json_put_str(j, "empty", "");
+    json_put_str(j, "wide", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+    json_put_int(j, "least", INT64_MIN);
+    json_put_int(j, "none", 0);
+    json_put_int(j, "most", INT64_MAX);
+    json_put_bool(j, "yes", true);
+    json_put_time(j, "at", 1786108800123);
+    json_put_new(j, "stored", json_from_text("{\"a b\":[1,2,\"x \\\" y\",\"\\\\\"],\"c\":{}}"));
+    json_put_new(j, "list", json_from_text("[-1,{},\"end\"]"));
+    json_put_bool(j, "no", false);
+    assert_true(json_write(&theirs, j));
+    assert_false(mine.full);
+    assert_string_equal(mine.data, theirs.data);
+
+    SCOPED_BUF struct buf small = BUF_INIT(10);
+    o = (struct json_out){ .to = &small };
+    json_out_open(&o, NULL, '{');
+    json_out_str(&o, "key", "more than fits");
+    assert_true(small.full);
+}
+
 static void json_is_strict(void **state)
 {
     static const char *const BAD[] = {
@@ -179,6 +237,17 @@ static void times_round_trip(void **state)
     int64_t ms;
 
     (void)state;
+    /* each day of a century and more, before and after 1970 */
+    for (int64_t day = -30000; day < 60000; day++) {
+        time_t s = day * 86400 + 86399;
+        struct tm tm;
+        char theirs[TIME_ISO_SIZE];
+
+        time_iso((int64_t)s * 1000 + 7, text);
+        assert_non_null(gmtime_r(&s, &tm));
+        assert_true(strftime(theirs, sizeof(theirs), "%Y-%m-%dT%H:%M:%S.007Z", &tm) > 0);
+        assert_string_equal(text, theirs);
+    }
     time_iso(1786108800123, text);
     assert_string_equal(text, "2026-08-07T13:20:00.123Z");
     assert_true(time_iso_parse(text, &ms));
@@ -278,6 +347,7 @@ int main(void)
         cmocka_unit_test(base64_round_trips_and_refuses_rubbish),
         cmocka_unit_test(crc32_is_the_known_one),
         cmocka_unit_test(a_sealed_value_opens_only_where_it_was_closed),
+        cmocka_unit_test(json_is_written_as_jansson_does),
         cmocka_unit_test(json_is_strict),
         cmocka_unit_test(times_round_trip),
         cmocka_unit_test(a_child_is_run_fed_and_killed_at_its_deadline),
