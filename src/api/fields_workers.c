@@ -24,7 +24,7 @@ static const struct api_field REPORT_FIELDS[] = {
           "What the worker's code runs in, as it was measured."),
     F_TEXT("worker_id", REQ, worker_id_text, "^[A-Za-z0-9._-]{1,64}$",
            "must be 1 to 64 characters of [A-Za-z0-9._-]"),
-    F_STR("version", OPT, 1, WORKER_VERSION_MAX, "must be a string of 1 to 64 characters"),
+    F_STR("version", OPT, 0, WORKER_VERSION_MAX, "must be a string of at most 64 characters"),
 };
 SCHEMA(API_WORKER_REPORT, "WorkerReport", REPORT_FIELDS);
 

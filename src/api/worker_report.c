@@ -101,7 +101,9 @@ static void take(const json_t *body, struct api_worker_report *out)
     out->isolation.egress_proxy = json_get_bool(i, "egress_proxy", false);
     out->isolation.workspace = json_get_str(i, "workspace", "");
     out->worker_id = json_get_str(body, "worker_id", NULL);
-    out->version = json_get_str(body, "version", NULL);
+    out->version = json_get_str(body, "version", "");
+    if (out->version[0] == '\0')
+        out->version = NULL; /* an empty one tells as much as none */
 }
 
 static enum sbx_code refuse_isolation(const struct worker_isolation *i, json_t *errors,

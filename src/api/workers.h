@@ -20,7 +20,7 @@ api_handler_fn api_stream_create, api_stream_remove, api_stream_list;
 
 /* --- the body ----------------------------------------------------------- */
 
-enum { API_WORKER_ERRORS_MAX = 32, API_WORKER_BODY_MAX = 64 * 1024 };
+enum { API_WORKER_ERRORS_MAX = 1000 };
 
 #define API_WORKER_PROBLEM_TYPE    "application/problem+json"
 #define API_WORKER_SUBJECT_PATTERN "^usr_[0-7][0-9A-HJKMNP-TV-Z]{25}$"

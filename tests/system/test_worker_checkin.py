@@ -125,6 +125,8 @@ class CheckIn(SystemTest):
         self.assertEqual(again.status, 200, again)
         self.assertEqual(again.json["registered_at"], first.json["registered_at"])
         self.assertGreaterEqual(again.json["last_check_in_at"], first.json["last_check_in_at"])
+        self.assertEqual(self.ask({**body, "worker_id": "plain", "version": ""}).status, 201)
+        self.assertNotIn("version", self.workers()["plain"])
         listed = self.workers()["host-1.example"]
         self.assertEqual((listed["version"], listed["healthy"]), ("1.2", True))
         self.assertEqual(listed["healthy_until"], again.json["healthy_until"])
@@ -219,7 +221,7 @@ class CheckIn(SystemTest):
     def test_a_foreign_stream_equals_a_missing_one(self):
         kind, subject = "Content-Type: application/json", f"X-OV-Subject: {OWNER}"
         for headers, body in (((kind, subject), None), ((kind, subject), b"{"), ((kind, subject), b'{"isolation":1}'),
-                              (("Content-Type: text/plain", subject), b"x"), ((kind, subject), b" " * 100000)):
+                              (("Content-Type: text/plain", subject), b"x"), ((kind, subject), b" " * 1100000)):
             foreign = self.raw(*headers, stream="foreign", body=body)
             missing = self.raw(*headers, stream="no-such", body=body)
             self.assertEqual(foreign, missing)
@@ -245,12 +247,12 @@ class CheckIn(SystemTest):
             ({**BODY, "worker_id": "a b"}, ["/worker_id"]),
             ({**BODY, "worker_id": "x" * 65}, ["/worker_id"]),
             ({**BODY, "worker_id": 7}, ["/worker_id"]),
-            ({**BODY, "version": ""}, ["/version"]),
             ({**BODY, "version": "v" * 65}, ["/version"]),
             ({**BODY, "version": None}, ["/version"]),
             ({**BODY, "endpoint": "http://x"}, ["/endpoint"]),
             ({**BODY, "healthy": True, "last_check_in_at": "now"}, ["/healthy", "/last_check_in_at"]),
             ({**BODY, "a/b~c": 1}, ["/a~1b~0c"]),
+            ({**BODY, **{f"k{i}": i for i in range(100)}}, [f"/k{i}" for i in range(100)]),
             ({**BODY, "isolation": {**ISOLATION, "extra": 1}}, ["/isolation/extra"]),
         ]
         for key in ISOLATION:
@@ -294,7 +296,7 @@ class CheckIn(SystemTest):
         self.refused(answer, 405, "request.method_not_allowed")
         self.assertEqual(answer.headers["allow"], "GET, HEAD, POST")
         self.refused(self.ask(b"{}", headers={"Content-Type": "text/plain"}), 415, "request.unsupported_media_type")
-        self.refused(self.ask(b" " * 200000, headers={"Content-Type": "application/json"}), 413, "request.too_large")
+        self.refused(self.ask(b" " * (1024 * 1024 + 1), headers={"Content-Type": "application/json"}), 413, "request.too_large")
 
     # ---- health and reading
 
@@ -353,7 +355,9 @@ class CheckIn(SystemTest):
         answer = self.client.get("/.well-known/capabilities/" + CAPABILITY)
         self.assertEqual(answer.status, 200)
         j = answer.json
-        self.assertTrue(j.pop("description").startswith("The chat plays sandbox worker checks in"))
+        description = j.pop("description")
+        self.assertTrue(description.startswith("The chat plays sandbox worker checks in for the person it works for"))
+        self.assertTrue(description.endswith("its own Network service client for the audience openvibe.live."))
         self.assertEqual(j, {
             "id": CAPABILITY, "version": "1.0", "owner": "live", "status": "active", "visibility": "internal",
             "permissions": ["live:write"], "resourceConstraints": ["owner"], "quotaClass": "standard", "events": [],
