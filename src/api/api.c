@@ -148,6 +148,14 @@ void api_worker_close(void *owner, void *worker)
     store_conn_free(worker);
 }
 
+void api_worker_settle(void *owner, void *worker)
+{
+    struct api *api = owner;
+
+    if (!store_settle(worker))
+        api_db_down(api);
+}
+
 void api_notice(struct api *api, const struct store_notice *notice)
 {
     bool up = notice->kind == STORE_NOTICE_UP;

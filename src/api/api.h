@@ -67,6 +67,7 @@ enum http_auth api_auth(void *owner, struct request *req, const struct route *ro
                         struct sbx_err *err);
 void *api_worker_open(void *owner);
 void api_worker_close(void *owner, void *worker);
+void api_worker_settle(void *owner, void *worker);
 void api_error(struct request *req, struct response *res, const struct sbx_err *err);
 
 /* The tables of the two listeners. */

@@ -34,7 +34,10 @@ typedef enum sbx_code api_handler_fn(struct api_call *c, struct sbx_err *err);
 /* Judges what one field table cannot: fields against each other. Part of the shape check. */
 typedef enum sbx_code api_shape_fn(const json_t *args, struct sbx_err *err);
 
-enum { API_ERRORS_MAX = 16 };
+enum {
+    API_ERRORS_MAX = 16,
+    API_DB_BUDGET_MS = 1600, /* of one handler: the answer comes within 2 s (case 44) */
+};
 
 struct api_spec {
     const char *summary;
@@ -79,6 +82,9 @@ struct api_call {
 MUST_USE enum sbx_code api_db_begin(struct api *api, struct request *req, struct sbx_err *err);
 MUST_USE enum sbx_code api_db_end(struct api *api, const struct store_conn *db, enum sbx_code code);
 
+/* The database was seen to be away. */
+void api_db_down(struct api *api);
+
 /* The route handler of every row: runs the checks, then spec->handler. */
 route_fn api_dispatch;
 
@@ -103,6 +109,12 @@ bool api_continue(struct api *api, struct http_server *server, uint64_t ticket, 
 /* For continuations: c for a request that was deferred; ends it as api_dispatch would. */
 MUST_USE enum sbx_code api_call_resume(struct request *req, struct response *res, api_then_fn *then,
                                        struct sbx_err *err);
+
+/* For a handler whose request was taken together with others (request_grouped): later was left with
+ * c->db, and once it is settled `then` runs with *err as the statement's outcome; when that is not
+ * known, `alone` runs instead, by itself. The handler returns what this returns. */
+MUST_USE enum sbx_code api_together(struct api_call *c, struct store_later *later,
+                                    api_then_fn *then, api_then_fn *alone);
 
 /* Compact JSON text in the arena. */
 char *api_json_text(struct arena *a, const json_t *j);

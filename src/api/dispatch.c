@@ -6,7 +6,6 @@
 #include "base/time.h"
 
 enum {
-    DB_BUDGET_MS = 1600,   /* of one handler: the answer comes within 2 s (case 44) */
     DB_DOWN_KEEP_MS = 300, /* how long one failure speaks for the next requests */
 };
 
@@ -14,14 +13,19 @@ enum sbx_code api_db_begin(struct api *api, struct request *req, struct sbx_err 
 {
     if (time_mono_ms() < api->db_down_until_ms)
         return err_set(err, SBX_E_UNAVAILABLE, "The database does not answer now.");
-    store_conn_budget(request_worker(req), DB_BUDGET_MS);
+    store_conn_budget(request_worker(req), API_DB_BUDGET_MS);
     return SBX_OK;
+}
+
+void api_db_down(struct api *api)
+{
+    api->db_down_until_ms = time_mono_ms() + DB_DOWN_KEEP_MS;
 }
 
 enum sbx_code api_db_end(struct api *api, const struct store_conn *db, enum sbx_code code)
 {
     if (code == SBX_E_UNAVAILABLE && !store_conn_up(db))
-        api->db_down_until_ms = time_mono_ms() + DB_DOWN_KEEP_MS;
+        api_db_down(api);
     return code;
 }
 

@@ -1,9 +1,14 @@
 #include "api/render.h"
 
+#include <assert.h>
 #include <string.h>
+
+#include "sbx/limits.h"
 
 /* The default of persistentWorkspace.mountPath (seed). */
 static const char MOUNT_PATH[] = "/workspace/persist";
+
+enum { SANDBOX_TEXT_MAX = SBX_MIB(1) }; /* its texts are bounded by the field tables */
 
 static const char *or_null(const char *text)
 {
@@ -34,82 +39,87 @@ json_t *api_render_resources(struct resources r)
                      r.memory_limit_mb);
 }
 
-static json_t *persistence(const struct store_sandbox *s)
+static void write_persistence(struct json_out *o, const struct store_sandbox *s)
 {
     const struct store_persistence *p = &s->persistence;
-    json_t *j;
 
-    if (!sandbox_persistence_has_volume(s->persistence_mode))
-        return NULL;
-    j = json_object();
-    json_put_str(j, "mountPath", p->mount_path);
-    json_put_time(j, "lastSnapshotAt", p->last_snapshot_at_ms);
+    if (!sandbox_persistence_has_volume(s->persistence_mode) ||
+        (p->mount_path == NULL && p->last_snapshot_at_ms == 0 && p->last_snapshot_error == NULL))
+        return;
+    json_out_open(o, "persistence", '{');
+    json_out_str(o, "mountPath", p->mount_path);
+    json_out_time(o, "lastSnapshotAt", p->last_snapshot_at_ms);
     if (p->last_snapshot_at_ms != 0)
-        json_put_int(j, "lastSnapshotBytes", p->last_snapshot_bytes);
-    json_put_str(j, "lastSnapshotError", p->last_snapshot_error);
-    if (json_object_size(j) == 0) {
-        json_decref(j);
-        return NULL;
-    }
-    return j;
+        json_out_int(o, "lastSnapshotBytes", p->last_snapshot_bytes);
+    json_out_str(o, "lastSnapshotError", p->last_snapshot_error);
+    json_out_close(o, '}');
 }
 
-static void put_outcome(json_t *j, const struct store_sandbox *s)
+static void write_outcome(struct json_out *o, const struct store_sandbox *s)
 {
     const uint32_t ended = SANDBOX_BIT(SANDBOX_TERMINATING) | SANDBOX_BIT(SANDBOX_TERMINATED);
 
     if (s->end_reason != SANDBOX_END_NONE && sandbox_status_in(s->status, ended))
-        json_put_str(j, "terminationReason", sandbox_end_reason_name(s->end_reason));
+        json_out_str(o, "terminationReason", sandbox_end_reason_name(s->end_reason));
     if (s->fault != SANDBOX_FAULT_NONE) {
-        json_put_str(j, "errorCode", sandbox_fault_name(s->fault));
-        json_put_bool(j, "errorRetryable", sandbox_fault_retryable(s->fault));
+        json_out_str(o, "errorCode", sandbox_fault_name(s->fault));
+        json_out_bool(o, "errorRetryable", sandbox_fault_retryable(s->fault));
     }
 }
 
-static void put_times(json_t *j, const struct store_sandbox *s)
+static void write_times(struct json_out *o, const struct store_sandbox *s)
 {
-    json_put_time(j, "claimedAt", s->claimed_at_ms);
-    json_put_time(j, "readyAt", s->ready_at_ms);
-    json_put_time(j, "lastActiveAt", s->last_active_at_ms);
-    json_put_time(j, "suspendedAt", s->suspended_at_ms);
-    json_put_time(j, "resumedAt", s->resumed_at_ms);
-    json_put_time(j, "terminatedAt", s->terminated_at_ms);
-    json_put_time(j, "expiresAt", s->expires_at_ms);
-    json_put_time(j, "createdAt", s->created_at_ms);
-    json_put_time(j, "updatedAt", s->updated_at_ms);
+    json_out_time(o, "claimedAt", s->claimed_at_ms);
+    json_out_time(o, "readyAt", s->ready_at_ms);
+    json_out_time(o, "lastActiveAt", s->last_active_at_ms);
+    json_out_time(o, "suspendedAt", s->suspended_at_ms);
+    json_out_time(o, "resumedAt", s->resumed_at_ms);
+    json_out_time(o, "terminatedAt", s->terminated_at_ms);
+    json_out_time(o, "expiresAt", s->expires_at_ms);
+    json_out_time(o, "createdAt", s->created_at_ms);
+    json_out_time(o, "updatedAt", s->updated_at_ms);
+}
+
+void api_write_sandbox(struct json_out *o, const char *key, const struct store_sandbox *s)
+{
+    json_out_open(o, key, '{');
+    json_out_str(o, "sandboxId", s->sandbox_id);
+    json_out_str(o, "accountId", s->account_id);
+    json_out_str(o, "appId", s->app_id);
+    json_out_str(o, "templateId", s->template_id);
+    json_out_str(o, "templateRevisionId", s->revision_id);
+    json_out_int(o, "templateRevisionNumber", s->revision);
+    json_out_str(o, "region", s->region);
+    json_out_str(o, "workloadProfile", s->profile);
+    json_out_str(o, "isolationProfile", "GVISOR");
+    json_out_str(o, "persistenceMode", sandbox_persistence_name(s->persistence_mode));
+    json_out_str(o, "volumeName", s->volume_name);
+    write_persistence(o, s);
+    json_out_str(o, "ownerKind", s->owner_kind);
+    json_out_str(o, "ownerId", s->owner_id);
+    json_out_str(o, "externalSessionId", s->external_session_id);
+    json_out_str(o, "callerKey", s->caller_key);
+    json_out_str(o, "status", sandbox_status_name(s->status));
+    json_out_str(o, "statusReason", or_null(s->status_reason));
+    if (s->desired != SANDBOX_STATUS_NONE && s->desired != s->status)
+        json_out_str(o, "desiredStatus", sandbox_status_name(s->desired));
+    json_out_int(o, "generation", s->generation);
+    json_out_bool(o, "isWarmAllocation", s->is_warm);
+    json_out_text(o, "resources", s->resources);
+    write_times(o, s);
+    write_outcome(o, s);
+    json_out_str(o, "correlationId", s->request_id);
+    json_out_close(o, '}');
 }
 
 json_t *api_render_sandbox(const struct store_sandbox *s)
 {
-    json_t *j = json_object();
+    SCOPED_BUF struct buf text = BUF_INIT(SANDBOX_TEXT_MAX);
+    struct json_out o = { .to = &text };
 
-    json_put_str(j, "sandboxId", s->sandbox_id);
-    json_put_str(j, "accountId", s->account_id);
-    json_put_str(j, "appId", s->app_id);
-    json_put_str(j, "templateId", s->template_id);
-    json_put_str(j, "templateRevisionId", s->revision_id);
-    json_put_int(j, "templateRevisionNumber", s->revision);
-    json_put_str(j, "region", s->region);
-    json_put_str(j, "workloadProfile", s->profile);
-    json_put_str(j, "isolationProfile", "GVISOR");
-    json_put_str(j, "persistenceMode", sandbox_persistence_name(s->persistence_mode));
-    json_put_str(j, "volumeName", s->volume_name);
-    json_put_new(j, "persistence", persistence(s));
-    json_put_str(j, "ownerKind", s->owner_kind);
-    json_put_str(j, "ownerId", s->owner_id);
-    json_put_str(j, "externalSessionId", s->external_session_id);
-    json_put_str(j, "callerKey", s->caller_key);
-    json_put_str(j, "status", sandbox_status_name(s->status));
-    json_put_str(j, "statusReason", or_null(s->status_reason));
-    if (s->desired != SANDBOX_STATUS_NONE && s->desired != s->status)
-        json_put_str(j, "desiredStatus", sandbox_status_name(s->desired));
-    json_put_int(j, "generation", s->generation);
-    json_put_bool(j, "isWarmAllocation", s->is_warm);
-    json_put_new(j, "resources", json_from_text(s->resources));
-    put_times(j, s);
-    put_outcome(j, s);
-    json_put_str(j, "correlationId", s->request_id);
-    return j;
+    api_write_sandbox(&o, NULL, s);
+    assert(!text.full);
+    return json_from_text(text.data);
 }
 
 json_t *api_render_template(const struct store_template *t)

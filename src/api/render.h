@@ -5,6 +5,7 @@
  * left out (contract 1). The caller owns what is returned. Internal to api. */
 
 #include "base/json.h"
+#include "base/json_out.h"
 #include "domain/resources.h"
 #include "store/identity.h"
 #include "store/places.h"
@@ -17,6 +18,8 @@
 enum { API_VOLUME_MB_DEFAULT = 10240, API_SNAPSHOT_MB_DEFAULT = 2048 };
 
 json_t *api_render_sandbox(const struct store_sandbox *s);
+/* The same as text: the answers that are made most often. key: see base/json_out.h. */
+void api_write_sandbox(struct json_out *o, const char *key, const struct store_sandbox *s);
 json_t *api_render_template(const struct store_template *t);
 json_t *api_render_revision(const struct store_revision *r);
 json_t *api_render_resources(struct resources r);

@@ -22,20 +22,26 @@
         .answer = (answer_), .action = (act), .handler = (fn)
 #define END }
 
-#define GET_ROW(path_, name_, spec_)                                                               \
+#define GET_LANE_ROW(path_, name_, lane_, spec_)                                                   \
     {                                                                                              \
         .method = HTTP_GET, .path = P path_, .name = (name_), .auth = API_AUTH_PERSON,             \
-        .body = HTTP_BODY_NONE, .handler = api_dispatch, .spec = spec_                             \
+        .body = HTTP_BODY_NONE, .flags = ROUTE_LANE(lane_), .handler = api_dispatch, .spec = spec_            \
     }
-#define POST_ROW(path_, name_, spec_)                                                              \
+#define POST_LANE_ROW(path_, name_, lane_, spec_)                                                  \
     {                                                                                              \
         .method = HTTP_POST, .path = P path_, .name = (name_), .auth = API_AUTH_PERSON,            \
-        .body = HTTP_BODY_JSON, .body_max = SBX_BODY_MAX, .handler = api_dispatch, .spec = spec_   \
+        .body = HTTP_BODY_JSON, .body_max = SBX_BODY_MAX, .flags = ROUTE_LANE(lane_),                         \
+        .handler = api_dispatch, .spec = spec_                                                     \
     }
+#define GET_ROW(path_, name_, spec_) GET_LANE_ROW(path_, name_, 0, spec_)
+#define POST_ROW(path_, name_, spec_) POST_LANE_ROW(path_, name_, 0, spec_)
+
+/* Whose statements are settled together (api_together). */
+enum { LANE_CREATE = 1, LANE_GET };
 
 /* clang-format off */
 static const struct route SANDBOXES[] = {
-    POST_ROW("/sandbox/create", "sandbox_create",
+    POST_LANE_ROW("/sandbox/create", "sandbox_create", LANE_CREATE,
         (WRITE("Create or connect a sandbox", SCOPE_WRITE_DEPLOY, &API_SANDBOX_CREATE,
                &API_SANDBOX_CREATED, "sandbox.create", api_sandbox_create),
          .status = { 201, 200 }, .shape = api_sandbox_create_shape,
@@ -47,7 +53,7 @@ static const struct route SANDBOXES[] = {
     GET_ROW("/sandboxes", "sandbox_list",
         (READ("List sandboxes", &API_SANDBOXES_QUERY, &API_SANDBOXES_ANSWER, api_sandbox_list),
          .shape = api_sandbox_list_shape END)),
-    GET_ROW("/sandbox", "sandbox_get",
+    GET_LANE_ROW("/sandbox", "sandbox_get", LANE_GET,
         (READ("Get a sandbox", &API_SANDBOX_QUERY, &API_SANDBOX_ANSWER, api_sandbox_get),
          .errors = { SBX_E_NOT_FOUND } END)),
     POST_ROW("/sandbox/terminate", "sandbox_terminate",

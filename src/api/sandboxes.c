@@ -10,7 +10,8 @@ enum { LIST_DEFAULT = 50, LIST_MAX = 100, STATUS_NAME_MAX = 32 };
 
 static void answer_sandbox(struct api_call *c, int status, const struct store_sandbox *row)
 {
-    response_ok(c->res, status, json_pack("{s:o}", "sandbox", api_render_sandbox(row)));
+    api_write_sandbox(response_ok_begin(c->res, status), "sandbox", row);
+    response_ok_end(c->res);
 }
 
 static enum sbx_code quota_refused(struct api_call *c, int limit, int active, struct sbx_err *err)
@@ -31,10 +32,14 @@ enum sbx_code api_sandbox_create_shape(const json_t *args, struct sbx_err *err)
                             json_get_str(args, "ownerKind", ""), err);
 }
 
-enum sbx_code api_sandbox_create(struct api_call *c, struct sbx_err *err)
+/* in's texts are the request's. */
+static void creation(const struct api_call *c, struct store_sandbox_new *in)
 {
-    char id[ID_SIZE];
-    struct store_sandbox_new in = {
+    const char *mode = json_get_str(c->args, "persistenceMode", NULL);
+    char *id = arena_zalloc(c->a, ID_SIZE);
+
+    id_new(id);
+    *in = (struct store_sandbox_new){
         .sandbox_id = id,
         .account_id = c->account_id,
         .app_id = json_get_str(c->args, "appId", NULL),
@@ -49,34 +54,70 @@ enum sbx_code api_sandbox_create(struct api_call *c, struct sbx_err *err)
         .volume_name = json_get_str(c->args, "volumeName", NULL),
         .request_id = request_id(c->req),
     };
-    const char *mode = json_get_str(c->args, "persistenceMode", NULL);
-    struct store_created made = { 0 };
-
-    id_new(id);
     if (mode != NULL)
-        (void)sandbox_persistence_parse(mode, &in.persistence_mode); /* the schema's enum */
-    c->object_kind = "sandbox";
-    if (store_sandbox_create(c->db, &in, c->a, &made, err) != SBX_OK) {
-        if (err->code == SBX_E_QUOTA)
-            return quota_refused(c, made.quota_limit, made.quota_active, err);
+        (void)sandbox_persistence_parse(mode, &in->persistence_mode); /* the schema's enum */
+}
+
+struct create {
+    struct store_sandbox_new in; /* the same id in each try, so that ours is known again */
+    struct store_created made;
+};
+
+static enum sbx_code created(struct api_call *c, struct sbx_err *err)
+{
+    struct store_created *made = &((struct create *)c->note)->made;
+    struct json_out *o;
+
+    if (err->code == SBX_E_QUOTA)
+        return quota_refused(c, made->quota_limit, made->quota_active, err);
+    if (err->code != SBX_OK)
         return err->code;
-    }
-    c->object_id = made.sandbox.sandbox_id;
-    request_log(c->req, "sandboxId", made.sandbox.sandbox_id);
-    if (made.was_created) {
+    c->object_id = made->sandbox.sandbox_id;
+    request_log(c->req, "sandboxId", made->sandbox.sandbox_id);
+    if (made->was_created) {
         reconcile_wake(c->api->reconcile);
         if (c->api->cfg.waker != NULL)
             store_waker_kick(c->api->cfg.waker);
     }
-    response_ok(c->res, made.was_created ? 201 : 200,
-                json_pack("{s:b, s:o}", "wasCreated", made.was_created, "sandbox",
-                          api_render_sandbox(&made.sandbox)));
+    o = response_ok_begin(c->res, made->was_created ? 201 : 200);
+    json_out_bool(o, "wasCreated", made->was_created);
+    api_write_sandbox(o, "sandbox", &made->sandbox);
+    response_ok_end(c->res);
     return SBX_OK;
+}
+
+static enum sbx_code create_alone(struct api_call *c, struct sbx_err *err)
+{
+    struct create *k = c->note;
+
+    (void)!store_sandbox_create(c->db, &k->in, c->a, &k->made, err);
+    return created(c, err);
+}
+
+enum sbx_code api_sandbox_create(struct api_call *c, struct sbx_err *err)
+{
+    struct create *k = arena_zalloc(c->a, sizeof(*k));
+
+    creation(c, &k->in);
+    c->note = k;
+    c->object_kind = "sandbox";
+    if (!request_grouped(c->req))
+        return create_alone(c, err);
+    return api_together(c, store_sandbox_create_later(c->db, &k->in, c->a, &k->made), created,
+                        create_alone);
 }
 
 /* --- read -------------------------------------------------------------- */
 
-enum sbx_code api_sandbox_get(struct api_call *c, struct sbx_err *err)
+static enum sbx_code got(struct api_call *c, struct sbx_err *err)
+{
+    if (err->code != SBX_OK)
+        return err->code;
+    answer_sandbox(c, 200, c->note);
+    return SBX_OK;
+}
+
+static enum sbx_code get_alone(struct api_call *c, struct sbx_err *err)
 {
     struct store_sandbox row;
 
@@ -85,6 +126,19 @@ enum sbx_code api_sandbox_get(struct api_call *c, struct sbx_err *err)
         return err->code;
     answer_sandbox(c, 200, &row);
     return SBX_OK;
+}
+
+enum sbx_code api_sandbox_get(struct api_call *c, struct sbx_err *err)
+{
+    struct store_sandbox *row;
+
+    if (!request_grouped(c->req))
+        return get_alone(c, err);
+    c->note = row = arena_zalloc(c->a, sizeof(*row));
+    return api_together(c,
+                        store_sandbox_get_later(c->db, c->account_id,
+                                                json_get_str(c->args, "sandboxId", ""), c->a, row),
+                        got, get_alone);
 }
 
 /* Comma-separated names, spaces around them aside; unknown ones are ignored, and when none is left
@@ -149,7 +203,7 @@ enum sbx_code api_sandbox_list(struct api_call *c, struct sbx_err *err)
         .statuses = api_statuses_of(json_get_str(c->args, "status", NULL)),
         .want_total = cursor_text == NULL,
     };
-    json_t *list, *body;
+    struct json_out *o;
 
     if (limit > LIST_MAX)
         limit = LIST_MAX;
@@ -161,17 +215,19 @@ enum sbx_code api_sandbox_list(struct api_call *c, struct sbx_err *err)
     }
     if (filter.statuses != 0 && store_sandbox_list(c->db, &filter, c->a, &rows, err) != SBX_OK)
         return err->code;
-    list = json_array();
+    o = response_ok_begin(c->res, 200);
+    json_out_str(o, "accountId", c->account_id);
+    json_out_int(o, "limit", limit);
+    json_out_open(o, "sandboxes", '[');
     for (size_t i = 0; i < rows.count; i++)
-        (void)json_array_append_new(list, api_render_sandbox(&rows.rows[i]));
-    body = json_pack("{s:s, s:I, s:o}", "accountId", c->account_id, "limit", (json_int_t)limit,
-                     "sandboxes", list);
+        api_write_sandbox(o, NULL, &rows.rows[i]);
+    json_out_close(o, ']');
     if (cursor_text == NULL) {
-        json_put_int(body, "page", page);
-        json_put_int(body, "totalCount", rows.total);
+        json_out_int(o, "page", page);
+        json_out_int(o, "totalCount", rows.total);
     }
-    json_put_str(body, "nextCursor", api_next_cursor(c->a, &rows));
-    response_ok(c->res, 200, body);
+    json_out_str(o, "nextCursor", api_next_cursor(c->a, &rows));
+    response_ok_end(c->res);
     return SBX_OK;
 }
 
@@ -210,7 +266,7 @@ enum sbx_code api_sandbox_terminate(struct api_call *c, struct sbx_err *err)
         return err->code;
     if (row.status != SANDBOX_TERMINATED)
         return api_wait_status(c, ask.sandbox_id, SANDBOX_SET_ENDED, c->api->cfg.terminate_wait_ms,
-                               api_sandbox_get);
+                               get_alone);
     answer_sandbox(c, 200, &row);
     return SBX_OK;
 }

@@ -165,6 +165,13 @@ static enum MHD_Result keep_header(void *arg, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+static size_t header_count(const struct request *req)
+{
+    int n = MHD_get_connection_values(req->mhd, MHD_HEADER_KIND, NULL, NULL);
+
+    return n > HTTP_HEADERS_MAX ? HTTP_HEADERS_MAX : n > 0 ? (size_t)n : 1;
+}
+
 static const char *choose_id(struct request *req)
 {
     const char *given = request_header(req, "X-Request-Id", NULL);
@@ -349,7 +356,7 @@ static enum MHD_Result on_headers(struct request *req, const char *method, const
     (void)atomic_fetch_add(&req->server->requests, 1);
     req->phase = PHASE_BODY;
     req->method = arena_strdup(req->arena, method);
-    req->headers = arena_zalloc(req->arena, HTTP_HEADERS_MAX * sizeof(*req->headers));
+    req->headers = arena_zalloc(req->arena, header_count(req) * sizeof(*req->headers));
     (void)MHD_get_connection_values(req->mhd, MHD_HEADER_KIND, keep_header, req);
     req->id = choose_id(req);
     deadline_in(req, req->server->config.body_timeout_ms);

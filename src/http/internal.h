@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/queue.h"
 #include "base/thread.h"
 #include "http/server.h"
 #include "sbx/limits.h"
@@ -25,9 +24,16 @@ enum {
     HTTP_TICKET_BUCKETS = 4096,
     HTTP_TIMER_MS = 500,       /* the timer's slowest beat */
     HTTP_LAST_WORDS_MS = 1000, /* at the stop: for 503s to leave */
+    HTTP_GROUP_MAX = 32,       /* requests of a lane that a worker takes at once */
 };
 
 /* --- router.c --- */
+
+/* 0: its requests are handled alone. */
+static inline unsigned route_lane(const struct route *r)
+{
+    return r->flags >> 8;
+}
 
 struct router_row {
     const struct route *route;
@@ -72,6 +78,19 @@ void *http_tls_callback(void);           /* for MHD_OPTION_HTTPS_CERT_CALLBACK *
 MUST_USE enum sbx_code http_listen(const struct http_listener *l, int *fd, uint16_t *port,
                                    char **path, struct sbx_err *err);
 
+/* --- jobs.c: requests that wait for a worker --- */
+
+struct http_jobs;
+struct http_jobs *http_jobs_new(size_t max);
+void http_jobs_free(struct http_jobs *j); /* empty; NULL is allowed */
+/* lane: the route's, or 0: to be taken alone. False when full (admitted work never is) or closed. */
+bool http_jobs_put(struct http_jobs *j, struct request *req, unsigned lane, bool admitted);
+/* Waits. One request, or up to HTTP_GROUP_MAX of one lane; 0: closed and empty. *lane: 0 at first;
+ * it says of which lane the worker has a group, and ends that one with the next call. */
+size_t http_jobs_take(struct http_jobs *j, struct request *out[HTTP_GROUP_MAX], unsigned *lane);
+void http_jobs_close(struct http_jobs *j);
+size_t http_jobs_depth(struct http_jobs *j);
+
 /* --- the server --- */
 
 struct listener {
@@ -99,7 +118,7 @@ struct http_server {
     struct listener listeners[HTTP_LISTENERS_MAX];
     size_t listener_count;
 
-    struct queue *queue;
+    struct http_jobs *jobs;
     struct worker *workers;
     size_t worker_count;
     struct thread timer;
@@ -138,6 +157,12 @@ enum phase {
 
 enum job { JOB_PIECE, JOB_HANDLE, JOB_CONTINUE };
 
+/* Requests that one worker has taken together and that wait for their settling. */
+struct group {
+    struct request *waiting[HTTP_GROUP_MAX];
+    size_t count;
+};
+
 struct header {
     const char *name;
     const char *value;
@@ -148,7 +173,8 @@ struct response {
     int status;
     const char *content_type;
     struct buf body;
-    int fd; /* -1: none */
+    struct json_out out; /* between response_ok_begin and response_ok_end */
+    int fd;              /* -1: none */
     uint64_t fd_size;
     struct response_stream *stream;
     struct header headers[HTTP_RESPONSE_HEADERS_MAX];
@@ -201,7 +227,10 @@ struct request {
     json_t *json;
 
     enum job job;
+    struct request *job_next; /* in its list; under the lock of the jobs */
+    uint64_t job_seq;
     void *worker;
+    struct group *group; /* it was taken together with others, and its worker can settle them */
     struct {
         uint64_t ticket; /* 0: none; under server->lock */
         bool parked;     /* the handler has returned */
@@ -213,6 +242,7 @@ struct request {
         void *arg;
     } wait;
     bool deferred; /* this run of the handler deferred */
+    bool together; /* it waits for its group's settling */
 
     struct response res;
     struct sbx_err failed; /* for the log line */

@@ -86,11 +86,20 @@ static char *decode(struct arena *a, const char *text, size_t len, bool plus, ch
     return utf8_valid(out, n) ? out : NULL;
 }
 
+static size_t query_room(const char *q)
+{
+    size_t n = 1;
+
+    for (; *q != '\0' && n < HTTP_QUERY_MAX; q++)
+        n += *q == '&';
+    return n;
+}
+
 static enum sbx_code parse_query(struct request *req, const char *q, struct sbx_err *err)
 {
     bool refused = false;
 
-    req->query = arena_zalloc(req->arena, HTTP_QUERY_MAX * sizeof(*req->query));
+    req->query = arena_zalloc(req->arena, query_room(q) * sizeof(*req->query));
     while (*q != '\0') {
         size_t len = strcspn(q, "&");
         size_t key = strcspn(q, "=&");

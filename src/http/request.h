@@ -101,4 +101,14 @@ bool request_continue(struct http_server *s, uint64_t ticket, request_fn *fn, vo
  */
 bool request_finish(struct http_server *s, uint64_t ticket, request_fn *fn, void *arg);
 
+/* --- Together ---------------------------------------------------------------
+ * Requests of a lane (struct route) that wait at the same time are taken by one worker, so that
+ * what they ask of somebody else can be asked at once. */
+
+/* The handler may wait for the others. Never in a continuation. */
+bool request_grouped(const struct request *req);
+/* In such a handler, which then returns SBX_OK: when all handlers of the group have run and
+ * http_config.worker_settle has, fn(arg) runs on the same worker; it may defer. */
+void request_together(struct request *req, request_fn *fn, void *arg);
+
 #endif

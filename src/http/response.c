@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "http/internal.h"
 
+enum { ANSWER_ROOM = 2048 }; /* bytes at first: enough for one object */
+
 void http_response_reset(struct response *res)
 {
     buf_fini(&res->body);
@@ -78,6 +80,23 @@ void response_ok(struct response *res, int status, json_t *body)
         json_decref(body);
     }
     response_json(res, status, NULL, j);
+}
+
+struct json_out *response_ok_begin(struct response *res, int status)
+{
+    begin(res, status, "application/json");
+    (void)buf_reserve(&res->body, ANSWER_ROOM);
+    res->out = (struct json_out){ .to = &res->body };
+    json_out_open(&res->out, NULL, '{');
+    json_out_bool(&res->out, "success", true);
+    return &res->out;
+}
+
+void response_ok_end(struct response *res)
+{
+    json_out_close(&res->out, '}');
+    if (res->body.full)
+        too_large(res);
 }
 
 void response_bytes(struct response *res, int status, const char *content_type, const void *data,

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/json_out.h"
 #include "sbx/error.h"
 
 struct request;
@@ -21,6 +22,9 @@ int response_status(const struct response *res); /* 0 before a setter */
 
 /* {"success": true, ...body}; takes body, an object (NULL: empty). */
 void response_ok(struct response *res, int status, json_t *body);
+/* The same, written member by member between the two calls. */
+struct json_out *response_ok_begin(struct response *res, int status);
+void response_ok_end(struct response *res);
 /* body as it is, any JSON, takes it; content_type NULL: application/json. */
 void response_json(struct response *res, int status, const char *content_type, json_t *body);
 /* Bytes, copied; content_type must be a literal. */

@@ -107,6 +107,9 @@ static enum sbx_code check_row(const struct route *r, size_t i, struct sbx_err *
     if (has_body != (r->body_max > 0) || (r->body == HTTP_BODY_STREAM) != (r->on_body != NULL))
         return err_set(err, SBX_E_INTERNAL, "route %s: body, body_max and on_body disagree",
                        r->name);
+    if (route_lane(r) > HTTP_LANES_MAX ||
+        (route_lane(r) > 0 && ((r->flags & ROUTE_INLINE) != 0 || r->body == HTTP_BODY_STREAM)))
+        return err_set(err, SBX_E_INTERNAL, "route %s: lane %u", r->name, route_lane(r));
     if ((r->flags & ROUTE_INLINE) != 0 && r->body == HTTP_BODY_STREAM)
         return err_set(err, SBX_E_INTERNAL, "route %s: a streamed body needs a worker", r->name);
     if (!split(r, &row) || params_of(&row) > ROUTE_PARAMS_MAX)

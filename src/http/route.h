@@ -35,6 +35,9 @@ enum route_flags {
     ROUTE_QUIET = 1 << 1,  /* a success writes no access log line (health probes) */
 };
 
+/* Requests of one lane, 1 to HTTP_LANES_MAX, may be handled together (request_together). */
+#define ROUTE_LANE(n) ((unsigned)(n) << 8)
+
 /* A handler returns SBX_OK with the response set (or the request deferred), or an error, which the
  * server writes in the route's form. A handler runs straight through; *err is zeroed before. */
 typedef enum sbx_code route_fn(struct request *req, struct response *res, struct sbx_err *err);
@@ -55,7 +58,7 @@ struct route {
     int auth;         /* the owner's enum; 0 is not a value */
     enum http_body body;
     size_t body_max; /* bytes; must be 0 for HTTP_BODY_NONE, must not for the others */
-    unsigned flags;  /* enum route_flags */
+    unsigned flags;  /* enum route_flags, ROUTE_LANE(n) */
     route_fn *handler;
     route_body_fn *on_body;   /* HTTP_BODY_STREAM only */
     route_error_fn *on_error; /* NULL: the server's */
@@ -71,6 +74,7 @@ enum {
     ROUTE_SEGMENTS_MAX = 16, /* of a pattern and of a request's path */
     ROUTE_PARAMS_MAX = 8,
     ROUTE_TOTAL_MAX = 512, /* rows of one listener */
+    HTTP_LANES_MAX = 4,    /* lanes are 1 to this */
 };
 
 /* Checks every row: method, path, name, auth, handler and body columns complete; no two rows with

@@ -40,7 +40,7 @@ static struct http_server *server_new(const struct http_config *config)
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&s->wake, &attr);
     (void)pthread_condattr_destroy(&attr);
-    s->queue = queue_new(s->config.queue_max);
+    s->jobs = http_jobs_new(s->config.queue_max);
     s->metrics = http_metrics_register(s);
     return s;
 }
@@ -167,7 +167,7 @@ static void server_free(struct http_server *s)
     }
     assert(atomic_load(&s->requests) == 0 && atomic_load(&s->connections) == 0);
     metrics_off_print(s->config.metrics, s);
-    queue_free(s->queue);
+    http_jobs_free(s->jobs);
     free(s->workers);
     (void)pthread_cond_destroy(&s->wake);
     (void)pthread_mutex_destroy(&s->conn_lock);
@@ -184,7 +184,7 @@ void http_server_stop(struct http_server *s)
     s->stopping = true; /* from here on no ticket is put into the table */
     (void)pthread_mutex_unlock(&s->lock);
     http_deferred_fail_all(s);
-    queue_close(s->queue);
+    http_jobs_close(s->jobs);
     for (size_t i = 0; i < s->worker_count; i++)
         thread_join(&s->workers[i].thread);
     http_streams_abort(s);
@@ -203,7 +203,7 @@ void http_server_stats(struct http_server *s, struct http_stats *out)
     *out = (struct http_stats){
         .connections = atomic_load(&s->connections),
         .requests = atomic_load(&s->requests),
-        .queued = queue_depth(s->queue),
+        .queued = http_jobs_depth(s->jobs),
         .deferred = atomic_load(&s->deferred),
         .body_bytes = atomic_load(&s->body_bytes),
     };

@@ -34,6 +34,8 @@ typedef enum http_auth http_auth_fn(void *owner, struct request *req, const stru
 /* Each worker's own context (a database connection). Called on the worker's thread. */
 typedef void *http_worker_open_fn(void *owner);
 typedef void http_worker_close_fn(void *owner, void *worker);
+/* Settles what the handlers of a group left to be done together (request_together). */
+typedef void http_worker_settle_fn(void *owner, void *worker);
 
 struct http_listener {
     const char *name;      /* "public", "admin": log field */
@@ -56,6 +58,7 @@ struct http_config {
     route_error_fn *on_error;         /* (response_envelope_error) */
     http_worker_open_fn *worker_open; /* NULL: no context */
     http_worker_close_fn *worker_close;
+    http_worker_settle_fn *worker_settle; /* NULL: requests are never handled together */
     unsigned workers;            /* (8) */
     size_t queue_max;            /* requests that wait for a worker (1024); more: 503 */
     size_t deferred_max;         /* deferred requests (20000): past it a worker route is 503 */

@@ -8,8 +8,8 @@
 
 /* Workers, deferral and the timer.
  *
- * A request in PHASE_WORK is suspended and belongs to exactly one of: the queue, a
- * worker, or the ticket table.  Whoever takes its ticket out of the table (a
+ * A request in PHASE_WORK is suspended and belongs to exactly one of: the jobs, a
+ * worker (with its group, if it has one), or the ticket table.  Whoever takes its ticket out of the table (a
  * continue, a finish, the timer, the stop) owns it; the others find the ticket dead. */
 
 /* --- tickets; the caller holds s->lock --- */
@@ -73,10 +73,11 @@ void http_work_submit(struct request *req, enum job job)
 {
     struct http_server *s = req->server;
     struct sbx_err err = { 0 };
+    bool grouped = job == JOB_HANDLE && s->config.worker_settle != NULL;
 
     req->job = job;
     /* A body that is half read was admitted with its first piece. */
-    if (job == JOB_PIECE ? queue_put_admitted(s->queue, req) : queue_put(s->queue, req))
+    if (http_jobs_put(s->jobs, req, grouped ? route_lane(req->route) : 0, job == JOB_PIECE))
         return;
     if (atomic_load(&s->draining)) {
         fail_stopping(req);
@@ -111,6 +112,11 @@ static void after_step(struct request *req, enum sbx_code code, const struct sbx
     bool resumed;
 
     req->worker = NULL;
+    if (req->together) {
+        assert(code == SBX_OK && !req->deferred);
+        return; /* its group has it */
+    }
+    req->group = NULL;
     if (req->deferred) {
         assert(code == SBX_OK); /* a deferred request has no answer yet */
         req->deferred = false;
@@ -123,7 +129,7 @@ static void after_step(struct request *req, enum sbx_code code, const struct sbx
         if (!resumed)
             return;
         req->job = JOB_CONTINUE;
-        if (!queue_put_admitted(s->queue, req)) { /* closed: this worker is the last one */
+        if (!http_jobs_put(s->jobs, req, 0, true)) { /* closed: this worker is the last one */
             req->worker = context;
             run_continuation(req);
         }
@@ -232,17 +238,63 @@ static void run(struct request *req, void *context)
     }
 }
 
+static void run_group(struct worker *w, struct request *const *reqs, size_t count)
+{
+    const struct http_config *c = &w->server->config;
+    struct group group = { .count = 0 };
+
+    for (size_t i = 0; i < count; i++) {
+        reqs[i]->group = &group;
+        run(reqs[i], w->context); /* gone, unless it is in the group now */
+    }
+    if (group.count == 0)
+        return;
+    c->worker_settle(c->owner, w->context);
+    for (size_t i = 0; i < group.count; i++) {
+        struct request *req = group.waiting[i];
+
+        req->together = false;
+        req->worker = w->context;
+        run_continuation(req);
+    }
+}
+
 void http_work_main(void *arg)
 {
     struct worker *w = arg;
     const struct http_config *c = &w->server->config;
-    struct request *req;
+    struct request *taken[HTTP_GROUP_MAX];
+    unsigned lane = 0;
+    size_t count;
 
     w->context = c->worker_open != NULL ? c->worker_open(c->owner) : NULL;
-    while ((req = queue_take(w->server->queue)) != NULL)
-        run(req, w->context);
+    while ((count = http_jobs_take(w->server->jobs, taken, &lane)) > 0) {
+        if (lane > 0)
+            run_group(w, taken, count);
+        else
+            run(taken[0], w->context);
+    }
     if (c->worker_close != NULL)
         c->worker_close(c->owner, w->context);
+}
+
+/* --- together --- */
+
+bool request_grouped(const struct request *req)
+{
+    return req->group != NULL;
+}
+
+void request_together(struct request *req, request_fn *fn, void *arg)
+{
+    struct group *g = req->group;
+
+    assert(g != NULL && g->count < HTTP_GROUP_MAX && !req->deferred);
+    req->group = NULL;
+    req->together = true;
+    req->wait.fn = fn;
+    req->wait.arg = arg;
+    g->waiting[g->count++] = req;
 }
 
 /* --- deferral --- */
@@ -292,7 +344,7 @@ static void submit_parked(struct request *req)
     bool ok;
 
     req->job = JOB_CONTINUE;
-    ok = queue_put_admitted(req->server->queue, req);
+    ok = http_jobs_put(req->server->jobs, req, 0, true);
     assert(ok);
 }
 

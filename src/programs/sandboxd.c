@@ -361,6 +361,7 @@ static enum sbx_code start_server(struct daemon *d, struct sbx_err *err)
         .on_error = api_error,
         .worker_open = api_worker_open,
         .worker_close = api_worker_close,
+        .worker_settle = api_worker_settle,
         .workers = (unsigned)config_int(c, "work", "workers"),
         .queue_max = (size_t)config_int(c, "work", "queue_max"),
         .deferred_max = (size_t)config_int(c, "work", "deferred_max"),

@@ -33,6 +33,7 @@ struct store_conn {
     bool late;                  /* it was given up because no answer came in time */
     char trouble[TROUBLE_SIZE]; /* of the last connect that failed */
     bool conflict; /* the last failure was one between transactions: a repeat may cure it */
+    struct store_later_list later;
 };
 
 const char STORE_SESSION_SQL[] =
@@ -43,6 +44,10 @@ const char STORE_SESSION_SQL[] =
     /* Our statements are points and ordered walks of an index; a plan that sorts all that is due,
      * or is compiled, is a wrong guess of the planner. */
     "set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false)";
+
+/* For the transaction of a group: whoever holds one account's row must not hold up the others. */
+static const char GROUP_LOCK_SQL[] = "SELECT set_config('lock_timeout', '" STORE_GROUP_LOCK_MS
+                                     "', true)";
 
 struct store_conn *store_conn_new(const struct store_config *cfg, const char *name)
 {
@@ -86,6 +91,11 @@ void store_conn_free(struct store_conn *db)
     secret_wipe(db->url, strlen(db->url));
     free(db->url);
     free(db);
+}
+
+struct store_later_list *store_conn_later(struct store_conn *db)
+{
+    return &db->later;
 }
 
 const char *store_conn_trouble(const struct store_conn *db)
@@ -598,6 +608,50 @@ enum sbx_code store_do_many(struct store_conn *db, const struct store_stmt *stmt
     for (size_t i = 0; code == SBX_OK && i < count; i++)
         PQclear(results[i]);
     return code;
+}
+
+static bool send_group(PGconn *pg, struct store_later *const *items, size_t count, bool writes)
+{
+    if (PQenterPipelineMode(pg) != 1)
+        return false;
+    if (writes && !PQsendQueryParams(pg, GROUP_LOCK_SQL, 0, NULL, NULL, NULL, NULL, 1))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const struct store_args *q = &items[i]->args;
+
+        assert(q->count == items[i]->stmt->args);
+        if (!PQsendQueryPrepared(pg, items[i]->stmt->name, q->count, q->values, q->lengths,
+                                 q->formats, 1))
+            return false;
+    }
+    return PQpipelineSync(pg) == 1;
+}
+
+bool store_run_group(struct store_conn *db, struct store_later *const *items, size_t count,
+                     bool writes, PGresult **res)
+{
+    PGresult *all[STORE_BATCH_MAX + 1] = { NULL };
+    size_t extra = writes ? 1 : 0; /* the lock time-out's */
+    struct sbx_err why = { 0 };    /* whoever asks again alone finds out */
+    enum sbx_code code;
+
+    assert(!db->in_tx && count <= STORE_BATCH_MAX);
+    if (ready(db, &why) != SBX_OK)
+        return false;
+    int64_t until = statement_until(db);
+    if (send_group(db->pg, items, count, writes))
+        code = collect_pipeline(db, "group", count + extra, until, all, &why);
+    else
+        code = lost(db, "group", &why);
+    if (db->pg && PQexitPipelineMode(db->pg) != 1)
+        conn_drop(db);
+    for (size_t i = 0; i < count + extra; i++) {
+        if (i < extra || (writes && code != SBX_OK))
+            PQclear(all[i]);
+        else
+            res[i - extra] = all[i];
+    }
+    return db->pg || !db->late;
 }
 
 enum sbx_code store_run_text(struct store_conn *db, const char *sql, PGresult **out,

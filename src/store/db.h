@@ -15,6 +15,8 @@ enum {
     STORE_SET_SIZE = 160, /* a set of statuses as an array literal */
 };
 
+#define STORE_GROUP_LOCK_MS "100"
+
 /* One prepared statement. Each file of the store has one const table of them; statements.c lists
  * the tables, and a connection prepares them all before its first use. */
 struct store_stmt {
@@ -145,6 +147,38 @@ MUST_USE enum sbx_code store_run_once(struct store_conn *db, const char *sql,
                                       struct sbx_err *err);
 /* The next statement of this connection may take ms (migrations wait for the lock). */
 void store_conn_patience(struct store_conn *db, int64_t ms);
+
+/* --- what several requests ask, in one round trip (store.h, store_settle) --- */
+
+/* Reads what one statement answered into out: its code, as the call that runs it alone. */
+typedef enum sbx_code store_read_fn(PGresult *res, struct arena *a, void *out, struct sbx_err *err);
+
+struct store_later {
+    const struct store_stmt *stmt;
+    struct store_args args; /* the texts are the caller's, until it is settled */
+    const char *order;      /* of writes: whose row they lock first; NULL: it only reads */
+    struct arena *a;
+    store_read_fn *read;
+    void *out;
+    bool done;
+    struct sbx_err err;
+};
+struct store_later_list {
+    struct store_later *items[STORE_BATCH_MAX];
+    size_t count;
+};
+struct store_later_list *store_conn_later(struct store_conn *db);
+
+/* Leaves stmt with the connection; the caller adds its arguments. */
+struct store_later *store_later_new(struct store_conn *db, const struct store_stmt *stmt,
+                                    struct arena *a, store_read_fn *read, void *out);
+
+/* All of items in one pipeline and one commit, tried once. res[i] is the caller's where it is known
+ * what the statement did, else NULL: of reads those that came before a failure, of writes all or
+ * none. Writes wait for a row's lock no longer than STORE_GROUP_LOCK_MS. False: the database was
+ * not reached, or did not answer in time. */
+bool store_run_group(struct store_conn *db, struct store_later *const *items, size_t count,
+                     bool writes, PGresult **res);
 
 /* Connecting without blocking, shared with the listener. */
 PGconn *store_connect_start(const char *url, const char *name);

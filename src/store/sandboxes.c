@@ -20,6 +20,7 @@ enum {
     SANDBOX_COUNT,
     SANDBOX_COUNT_LIVE,
     SANDBOX_COUNT_ANY,
+    SANDBOX_TOTAL,
     SANDBOX_LIST_IDS,
     SANDBOX_LIST_HELD,
     SANDBOX_ACTIVE,
@@ -79,6 +80,9 @@ const struct store_stmt STORE_STMT_SANDBOXES[] = {
                             "SELECT count(*) FROM sandboxd.sandboxes s "
                             "WHERE s.status = ANY($1::text[])",
                             1, true },
+    [SANDBOX_TOTAL] = { "sandbox_total",
+                        "SELECT a.sandbox_total FROM sandboxd.accounts a WHERE a.account_id = $1",
+                        1, true },
     [SANDBOX_LIST_IDS] = { "sandbox_list_ids",
                            "SELECT " STORE_SANDBOX_COLUMNS " FROM sandboxd.sandboxes s "
                            "WHERE s.sandbox_id = ANY(string_to_array($1, ',')) "
@@ -263,45 +267,76 @@ static enum sbx_code refuse(const char *outcome, const char *field, struct sbx_e
     return err_set(err, SBX_E_INTERNAL, "the schema gave an outcome that we do not know");
 }
 
-enum sbx_code store_sandbox_create(struct store_conn *db, const struct store_sandbox_new *in,
-                                   struct arena *a, struct store_created *out, struct sbx_err *err)
+/* The texts of q are in's and the arena's. */
+static void create_args(const struct store_sandbox_new *in, struct arena *a, struct store_args *q)
 {
-    SCOPED_RESULT PGresult *res = NULL;
-    struct store_args q = { 0 };
-    unsigned char digest[SHA256_LEN];
+    unsigned char *digest = arena_zalloc(a, SHA256_LEN);
 
     sha256_of(in->idempotency_key, strlen(in->idempotency_key), digest);
-    store_arg_text(&q, in->sandbox_id);
-    store_arg_text(&q, in->account_id);
-    store_arg_text(&q, in->app_id);
-    store_arg_text(&q, in->template_id);
-    store_arg_text(&q, in->region);
-    store_arg_text(&q, in->profile);
-    store_arg_text(&q, in->owner_kind);
-    store_arg_text(&q, in->owner_id);
-    store_arg_text(&q, in->external_session_id);
-    store_arg_text(&q, in->caller_key);
-    store_arg_bytes(&q, digest, sizeof(digest));
-    store_arg_text(&q,
-                   in->persistence_mode ? sandbox_persistence_name(in->persistence_mode) : NULL);
-    store_arg_text(&q, in->volume_name);
-    store_arg_text(&q, in->request_id);
-    store_arg_bool(&q, in->personal);
-    enum sbx_code code = store_run_one(db, &S[SANDBOX_CREATE], &q, "outcome", &res, err);
-    if (code == SBX_E_IDEMPOTENCY_UNAVAILABLE)
-        return store_say(err, code, "Creating sandboxes is not possible now");
-    if (code != SBX_OK)
-        return code;
+    store_arg_text(q, in->sandbox_id);
+    store_arg_text(q, in->account_id);
+    store_arg_text(q, in->app_id);
+    store_arg_text(q, in->template_id);
+    store_arg_text(q, in->region);
+    store_arg_text(q, in->profile);
+    store_arg_text(q, in->owner_kind);
+    store_arg_text(q, in->owner_id);
+    store_arg_text(q, in->external_session_id);
+    store_arg_text(q, in->caller_key);
+    store_arg_bytes(q, digest, SHA256_LEN);
+    store_arg_text(q, in->persistence_mode ? sandbox_persistence_name(in->persistence_mode) : NULL);
+    store_arg_text(q, in->volume_name);
+    store_arg_text(q, in->request_id);
+    store_arg_bool(q, in->personal);
+}
+
+struct creation {
+    const char *sandbox_id; /* ours */
+    struct store_created *out;
+};
+
+static enum sbx_code read_created(PGresult *res, struct arena *a, void *arg, struct sbx_err *err)
+{
+    const struct creation *c = arg;
+    struct store_created *out = c->out;
     struct store_row r = { .res = res, .a = a };
     const char *outcome = store_row_text(&r);
     const char *field = store_row_text(&r);
+
     out->quota_limit = store_row_int32(&r);
     out->quota_active = store_row_int32(&r);
     if (strcmp(outcome, "CREATED") != 0 && strcmp(outcome, "FOUND") != 0)
         return refuse(outcome, field, err);
     store_sandbox_row(&r, &out->sandbox);
-    out->was_created = strcmp(out->sandbox.sandbox_id, in->sandbox_id) == 0;
+    out->was_created = strcmp(out->sandbox.sandbox_id, c->sandbox_id) == 0;
     return SBX_OK;
+}
+
+enum sbx_code store_sandbox_create(struct store_conn *db, const struct store_sandbox_new *in,
+                                   struct arena *a, struct store_created *out, struct sbx_err *err)
+{
+    struct creation c = { in->sandbox_id, out };
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    create_args(in, a, &q);
+    enum sbx_code code = store_run_one(db, &S[SANDBOX_CREATE], &q, "outcome", &res, err);
+    if (code == SBX_E_IDEMPOTENCY_UNAVAILABLE)
+        return store_say(err, code, "Creating sandboxes is not possible now");
+    return code == SBX_OK ? read_created(res, a, &c, err) : code;
+}
+
+struct store_later *store_sandbox_create_later(struct store_conn *db,
+                                               const struct store_sandbox_new *in, struct arena *a,
+                                               struct store_created *out)
+{
+    struct creation c = { in->sandbox_id, out };
+    struct store_later *l = store_later_new(db, &S[SANDBOX_CREATE], a, read_created,
+                                            arena_memdup(a, &c, sizeof(c)));
+
+    l->order = in->account_id;
+    create_args(in, a, &l->args);
+    return l;
 }
 
 enum sbx_code store_sandbox_resume(struct store_conn *db, const struct store_resume *in,
@@ -335,6 +370,16 @@ enum sbx_code store_sandbox_resume(struct store_conn *db, const struct store_res
 
 /* --- read ---------------------------------------------------------------------- */
 
+static enum sbx_code read_one(PGresult *res, struct arena *a, void *out, struct sbx_err *err)
+{
+    struct store_row r = { .res = res, .a = a };
+
+    if (PQntuples(res) == 0)
+        return err_set(err, SBX_E_NOT_FOUND, "Sandbox not found");
+    store_sandbox_row(&r, out);
+    return SBX_OK;
+}
+
 enum sbx_code store_sandbox_get(struct store_conn *db, const char *account_id,
                                 const char *sandbox_id, struct arena *a, struct store_sandbox *out,
                                 struct sbx_err *err)
@@ -346,12 +391,20 @@ enum sbx_code store_sandbox_get(struct store_conn *db, const char *account_id,
     if (account_id)
         store_arg_text(&q, account_id);
     enum sbx_code code =
-        store_run_one(db, &S[account_id ? SANDBOX_GET : SANDBOX_GET_ANY], &q, "Sandbox", &res, err);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    store_sandbox_row(&r, out);
-    return SBX_OK;
+        store_run(db, &S[account_id ? SANDBOX_GET : SANDBOX_GET_ANY], &q, &res, err);
+
+    return code == SBX_OK ? read_one(res, a, out, err) : code;
+}
+
+struct store_later *store_sandbox_get_later(struct store_conn *db, const char *account_id,
+                                            const char *sandbox_id, struct arena *a,
+                                            struct store_sandbox *out)
+{
+    struct store_later *l = store_later_new(db, &S[SANDBOX_GET], a, read_one, out);
+
+    store_arg_text(&l->args, sandbox_id);
+    store_arg_text(&l->args, account_id);
+    return l;
 }
 
 static void list_args(const struct store_sandbox_filter *f, struct store_args *q)
@@ -369,16 +422,22 @@ static enum sbx_code list_total(struct store_conn *db, const struct store_sandbo
     SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
-    list_args(f, &q);
-    enum sbx_code code = store_run_one(db,
-                                       &S[!f->account_id ? SANDBOX_COUNT_ANY
-                                          : live         ? SANDBOX_COUNT_LIVE
-                                                         : SANDBOX_COUNT],
-                                       &q, "count", &res, err);
+    bool all = f->account_id && !f->app_id && f->statuses == SANDBOX_SET_ALL;
+
+    if (all)
+        store_arg_text(&q, f->account_id);
+    else
+        list_args(f, &q);
+    enum sbx_code code = store_run(db,
+                                   &S[all              ? SANDBOX_TOTAL
+                                      : !f->account_id ? SANDBOX_COUNT_ANY
+                                      : live           ? SANDBOX_COUNT_LIVE
+                                                       : SANDBOX_COUNT],
+                                   &q, &res, err);
     if (code != SBX_OK)
         return code;
     struct store_row r = { .res = res };
-    *total = store_row_int(&r);
+    *total = PQntuples(res) > 0 ? store_row_int(&r) : 0; /* no such account: none */
     return SBX_OK;
 }
 

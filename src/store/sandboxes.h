@@ -106,12 +106,22 @@ MUST_USE enum sbx_code store_sandbox_create(struct store_conn *db,
                                             const struct store_sandbox_new *in, struct arena *a,
                                             struct store_created *out, struct sbx_err *err);
 
+/* The same, to be settled with others: a transaction of them has one commit. */
+struct store_later *store_sandbox_create_later(struct store_conn *db,
+                                               const struct store_sandbox_new *in, struct arena *a,
+                                               struct store_created *out);
+
 /* --- read -------------------------------------------------------------- */
 
 /* account_id NULL: whoever owns it. SBX_E_NOT_FOUND, one message for all reasons. */
 MUST_USE enum sbx_code store_sandbox_get(struct store_conn *db, const char *account_id,
                                          const char *sandbox_id, struct arena *a,
                                          struct store_sandbox *out, struct sbx_err *err);
+
+/* The same, to be settled with others. */
+struct store_later *store_sandbox_get_later(struct store_conn *db, const char *account_id,
+                                            const char *sandbox_id, struct arena *a,
+                                            struct store_sandbox *out);
 
 struct store_sandbox_filter {
     const char *account_id; /* NULL: all accounts (operator) */

@@ -67,6 +67,21 @@ bool store_conn_up(const struct store_conn *db);
 MUST_USE enum sbx_code store_conn_check(struct store_conn *db, int64_t *now_ms,
                                         struct sbx_err *err);
 
+/* --- together: what several requests ask, in one round trip ----------------
+ * A ..._later call (store/sandboxes.h) leaves its statement with the connection; store_settle runs
+ * all that are left there, reads in one pipeline, writes in another with one commit. At most
+ * STORE_BATCH_MAX are left at a time, and arguments, arena and out live until they are settled. */
+
+struct store_later; /* in the arena of its call */
+/* False: the database was not reached, or did not answer in time; asking again will not help. */
+bool store_settle(struct store_conn *db);
+/* False: what became of it is not known (another one failed, the connection broke): nothing was
+ * written to out, and the caller asks again by the call that runs it alone, which finds what was
+ * done already. */
+bool store_later_done(const struct store_later *l);
+/* Of one that is done: as the call that runs it alone would have returned. */
+MUST_USE enum sbx_code store_later_code(const struct store_later *l, struct sbx_err *err);
+
 /* A bounded set of connections for callers that have no thread of their own. */
 struct store_pool;
 struct store_pool *store_pool_new(const struct store_config *cfg, const char *name, size_t size);

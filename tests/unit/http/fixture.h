@@ -36,6 +36,10 @@ struct fixture {
     atomic_ulong streamed;   /* bytes that /upload saw */
     atomic_int arena_ends;   /* deferred frees of /upload */
     atomic_int timeout_ms;   /* of deferrals */
+    atomic_int settling;     /* workers that settle their group */
+    atomic_int settled;      /* groups */
+    atomic_int grouped;      /* handlers that wait together, since the last settling */
+    atomic_int largest;      /* group */
     _Atomic(struct response_stream *) stream;
 };
 
@@ -262,6 +266,56 @@ static inline enum sbx_code h_peer(struct request *req, struct response *res, st
     return SBX_OK;
 }
 
+static inline enum sbx_code after_settling(struct request *req, struct response *res, void *arg,
+                                           struct sbx_err *err)
+{
+    struct fixture *f = request_owner(req);
+    const char *id = request_param(req, "id");
+
+    assert_ptr_equal(arg, f);
+    assert_false(request_grouped(req));
+    assert_non_null(request_worker(req));
+    if (strcmp(id, "late") == 0) {
+        atomic_store(&f->ticket, request_defer(req, 60000, NULL));
+        return SBX_OK;
+    }
+    if (strcmp(id, "fails") == 0)
+        return err_set(err, SBX_E_NOT_FOUND, "It is not there.");
+    response_ok(res, 200, json_pack("{s:s, s:b}", "id", id, "together", 1));
+    return SBX_OK;
+}
+
+/* Leaves its answer to after the settling, unless it is "refused" before. */
+static inline enum sbx_code h_together(struct request *req, struct response *res,
+                                       struct sbx_err *err)
+{
+    struct fixture *f = request_owner(req);
+
+    (void)res;
+    assert_true(request_grouped(req));
+    if (strcmp(request_param(req, "id"), "refused") == 0)
+        return err_field(err, "id", "The id is refused.");
+    (void)atomic_fetch_add(&f->grouped, 1);
+    request_together(req, after_settling, f);
+    return SBX_OK;
+}
+
+/* Waits for the gate, so that a test can let requests gather. */
+static inline void fixture_settle(void *owner, void *worker)
+{
+    struct fixture *f = owner;
+    int size = atomic_exchange(&f->grouped, 0);
+
+    assert_non_null(worker);
+    if (size > atomic_load(&f->largest))
+        atomic_store(&f->largest, size);
+    (void)atomic_fetch_add(&f->settling, 1);
+    while (atomic_load(&f->gate) == 0)
+        fixture_pause();
+    (void)atomic_fetch_sub(&f->settling, 1);
+    (void)atomic_fetch_add(&f->settled, 1);
+}
+
 static inline void e_problem(struct request *req, struct response *res, const struct sbx_err *err)
 {
     response_json(
@@ -283,6 +337,7 @@ static const struct route FIXTURE_ROUTES[] = {
     { HTTP_GET, "/defer", "defer", AUTH_OPEN, .handler = h_defer },
     { HTTP_GET, "/late", "late", AUTH_OPEN, .handler = h_late },
     { HTTP_GET, "/early", "early", AUTH_OPEN, .handler = h_early },
+    { HTTP_GET, "/together/{id}", "together", AUTH_OPEN, .flags = ROUTE_LANE(1), .handler = h_together },
     { HTTP_POST, "/upload", "upload", AUTH_SLOW, HTTP_BODY_STREAM, 40 * 1024 * 1024, .handler = h_upload, .on_body = on_upload },
     { HTTP_GET, "/download", "download", AUTH_OPEN, .handler = h_download },
     { HTTP_GET, "/file", "file", AUTH_OPEN, .handler = h_file },
@@ -337,6 +392,7 @@ static inline void fixture_config(struct fixture *f, struct http_config *c, stru
                                .auth = fixture_auth,
                                .worker_open = fixture_open,
                                .worker_close = fixture_close,
+                               .worker_settle = fixture_settle,
                                .workers = 3,
                                .metrics = f->metrics };
 }

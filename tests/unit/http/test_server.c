@@ -86,6 +86,92 @@ static void a_full_queue_is_503_and_recovers(void **state)
     expect_answer(fixture_ask(f, "GET /things/2 HTTP/1.1\r\n" HOST END), 200, NULL);
 }
 
+/* --- together --- */
+
+static void expect_together(int fd)
+{
+    struct wire_answer a = answer_of(fd);
+
+    assert_non_null(strstr(a.body, "\"together\":true"));
+    expect_answer(a, 200, NULL);
+}
+
+static void what_waits_is_handled_together_and_answered_each_for_itself(void **state)
+{
+    struct fixture *f = *state;
+    int first, others[8], refused, fails, late;
+    struct wire_answer a;
+
+    first = ask_for(f, "/together/1");
+    UNTIL(atomic_load(&f->settling) == 1);
+    for (int i = 0; i < 8; i++)
+        others[i] = ask_for(f, "/together/2");
+    refused = ask_for(f, "/together/refused");
+    fails = ask_for(f, "/together/fails");
+    late = ask_for(f, "/together/late");
+    UNTIL(fixture_stats(f).queued == 11); /* the two other workers leave them to gather */
+    expect_answer(fixture_ask(f, "GET /things/1 HTTP/1.1\r\n" HOST END), 200, NULL);
+    assert_int_equal(atomic_load(&f->settling), 1);
+    atomic_store(&f->gate, 1);
+    expect_together(first);
+    for (int i = 0; i < 8; i++)
+        expect_together(others[i]);
+    expect_answer(answer_of(refused), 400, "INVALID_REQUEST");
+    expect_answer(answer_of(fails), 404, "NOT_FOUND");
+    assert_int_equal(atomic_load(&f->settled), 2);
+    assert_int_equal(atomic_load(&f->largest), 10);
+    UNTIL(fixture_stats(f).deferred == 1);
+    assert_true(request_continue(f->server, atomic_load(&f->ticket), answer_arg, mem_strdup("l")));
+    a = answer_of(late);
+    assert_non_null(strstr(a.body, "\"text\":\"l\""));
+    expect_answer(a, 200, NULL);
+}
+
+static void a_slow_group_does_not_hold_up_a_whole_next_one(void **state)
+{
+    struct fixture *f = *state;
+    int fds[1 + 32 + 5];
+
+    fds[0] = ask_for(f, "/together/0");
+    UNTIL(atomic_load(&f->settling) == 1);
+    for (size_t i = 1; i < COUNT_OF(fds); i++)
+        fds[i] = ask_for(f, "/together/1");
+    UNTIL(atomic_load(&f->settling) == 2);
+    assert_true(fixture_stats(f).queued <= 5);
+    atomic_store(&f->gate, 1);
+    for (size_t i = 0; i < COUNT_OF(fds); i++)
+        expect_together(fds[i]);
+    assert_int_equal(atomic_load(&f->largest), 32);
+}
+
+/* The stop waits for the group that is under way, and ends what has not begun. */
+static void *open_gate(void *arg)
+{
+    struct fixture *f = arg;
+
+    for (int i = 0; i < 50; i++)
+        fixture_pause();
+    atomic_store(&f->gate, 1);
+    return NULL;
+}
+
+static void the_stop_settles_the_group_under_way(void **state)
+{
+    struct fixture *f = *state;
+    int under_way, waiting;
+    pthread_t opener;
+
+    under_way = ask_for(f, "/together/1");
+    UNTIL(atomic_load(&f->settling) == 1);
+    waiting = ask_for(f, "/together/2");
+    UNTIL(fixture_stats(f).queued == 1);
+    assert_int_equal(pthread_create(&opener, NULL, open_gate, f), 0);
+    fixture_stop(f);
+    assert_int_equal(pthread_join(opener, NULL), 0);
+    expect_together(under_way);
+    expect_answer(answer_of(waiting), 503, "UNAVAILABLE");
+}
+
 /* --- deferral --- */
 
 static void a_deferred_request_is_continued_on_a_worker(void **state)
@@ -717,6 +803,9 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, stop)
 #define P(fn) cmocka_unit_test_setup_teardown(fn, prepare_only, stop)
         P(a_full_queue_is_503_and_recovers),
+        T(what_waits_is_handled_together_and_answered_each_for_itself),
+        T(a_slow_group_does_not_hold_up_a_whole_next_one),
+        T(the_stop_settles_the_group_under_way),
         T(a_deferred_request_is_continued_on_a_worker),
         T(a_deferred_request_is_finished_by_the_caller),
         T(a_continue_before_the_handler_has_returned_is_kept),
