@@ -144,6 +144,8 @@ static enum sbx_code reserve(struct egress *e, struct egress_entry *n, bool *spa
         e->entries = n;
     }
     pthread_mutex_unlock(&e->lock);
+    if (*spare)
+        egress_service_wake(e);
     return code;
 }
 
@@ -184,8 +186,8 @@ enum sbx_code egress_attach(struct egress *e, const char *id, const struct drive
     }
     lease_of(e, n, &lease);
     code = egress_entry_write(e, n, err);
-    /* The rules are whole before a link can carry anything; a spare's link carries nothing. */
-    if (code == SBX_OK && link)
+    /* The rules are whole before a link can carry anything; nobody is there to use a spare's. */
+    if (code == SBX_OK && link && !(spare && rules.mode == EGRESS_DEFAULT))
         code = make_rules(e, n, err);
     if (code == SBX_OK && link && !spare)
         code = make_links(e, n->slot, err);
@@ -342,16 +344,19 @@ enum sbx_code egress_sweep(struct egress *e, bool (*keep)(void *arg, const char 
 
 void egress_spare_make(struct egress *e)
 {
+    struct egress_entry n = { .rules = { .mode = EGRESS_DEFAULT } };
     struct sbx_err err = { 0 };
     enum sbx_code code;
     unsigned slot;
 
     pthread_mutex_lock(&e->lock);
-    slot = slot_take(e, false);
+    slot = n.slot = slot_take(e, false);
     pthread_mutex_unlock(&e->lock);
     if (slot == 0)
         return;
-    code = make_links(e, slot, &err);
+    code = make_rules(e, &n, &err);
+    if (code == SBX_OK)
+        code = make_links(e, slot, &err);
     if (code != SBX_OK) {
         struct sbx_err undo = { 0 };
 

@@ -28,8 +28,9 @@ enum {
     EGRESS_CONFIG_MAX = 64 * 1024, /* bytes of a child's configuration */
 };
 
-/* A spare slot has its namespace and links already, and no rule that lets anything through: an
- * attach then needs nothing but its own nft transaction. */
+/* A spare slot has its namespace, its links and the rules of default egress already, and nobody
+ * inside who could use them: a default attach needs nothing more, any other its own nft
+ * transaction. */
 enum egress_slot { EGRESS_SLOT_FREE = 0, EGRESS_SLOT_TAKEN, EGRESS_SLOT_SPARE };
 enum {
     EGRESS_SPARES = 4,
@@ -176,6 +177,7 @@ MUST_USE enum sbx_code egress_strays_remove(struct egress *e, size_t *removed, s
 /* egress_service.c */
 MUST_USE enum sbx_code egress_service_start(struct egress *e, struct sbx_err *err);
 void egress_service_stop(struct egress *e);
+void egress_service_wake(struct egress *e); /* what it waits for has changed */
 /* A proxy that runs and answers, started when it is first needed. */
 MUST_USE enum sbx_code egress_proxy_need(struct egress *e, bool wait, struct sbx_err *err);
 /* A socket of the gateway namespace, whatever namespace the caller is in; -1 with errno. */

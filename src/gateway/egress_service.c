@@ -280,7 +280,7 @@ static void serve(void *arg)
             helper_close(&helpers[i]);
 }
 
-static void wake(struct egress *e)
+void egress_service_wake(struct egress *e)
 {
     uint64_t one = 1;
 
@@ -311,7 +311,7 @@ enum sbx_code egress_proxy_need(struct egress *e, bool wait, struct sbx_err *err
     pthread_mutex_lock(&e->lock);
     if (!e->proxy_wanted) {
         e->proxy_wanted = true;
-        wake(e);
+        egress_service_wake(e);
     }
     if (wait) /* the relay's thread must not: it asks again with the next connection */
         await(e, &e->proxy);
@@ -364,7 +364,7 @@ void egress_service_stop(struct egress *e)
     e->stop = true;
     pthread_mutex_unlock(&e->lock);
     if (e->wake_fd >= 0)
-        wake(e);
+        egress_service_wake(e);
     thread_join(&e->service);
     fd_close(&e->helper_fd);
     fd_close(&e->wake_fd);

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -22,10 +23,20 @@
 #include "base/id.h"
 #include "base/process.h"
 #include "base/scoped.h"
+#include "base/str.h"
 #include "base/time.h"
 #include "gateway/egress.h"
 
-enum { RUN_MS = 30000, CONNECT_MS = 1500, PROXY_START_MS = 10000, MANY_MAX = 200, MANY = 40 };
+enum {
+    RUN_MS = 30000,
+    CONNECT_MS = 1500,
+    PROXY_START_MS = 10000,
+    MANY_MAX = 200,
+    MANY = 40,
+    RESERVE = 4,
+    RESERVE_MS = 10000,
+    SLOTS = 200
+};
 
 static struct {
     char dir[64], tag[8], outside[16], self[256];
@@ -374,6 +385,79 @@ static void address_mode(void **state)
     detach(wide);
 }
 
+/* Namespaces of sandboxes, attached or in reserve. */
+static unsigned namespaces(void)
+{
+    char prefix[32];
+    DIR *dir = opendir("/run/netns");
+    struct dirent *d;
+    unsigned count = 0;
+
+    (void)snprintf(prefix, sizeof(prefix), "sbx-%s-s", t.tag);
+    assert_non_null(dir);
+    while ((d = readdir(dir)) != NULL)
+        count += str_starts(d->d_name, prefix);
+    (void)closedir(dir);
+    return count;
+}
+
+static void await_reserve(unsigned attached)
+{
+    int64_t deadline = time_mono_ms() + RESERVE_MS;
+
+    while (namespaces() != attached + RESERVE && time_mono_ms() < deadline)
+        (void)usleep(20000);
+    assert_int_equal(namespaces(), attached + RESERVE);
+}
+
+static ino_t inode_of(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+static int slot_of(const char *netns)
+{
+    int slot = atoi(strrchr(netns, 's') + 1);
+
+    assert_in_range(slot, 1, SLOTS - 1);
+    return slot;
+}
+
+/* One in reserve has the default's rules: they are right for who takes it as it is, and gone for
+ * who may do less. */
+static void networks_in_reserve(void **state)
+{
+    const char *id = new_id(), *strict = new_id();
+    struct egress_lease a, b;
+    ino_t made[SLOTS] = { 0 };
+
+    (void)state;
+    await_reserve(0);
+    for (int i = 0; i < SLOTS; i++) {
+        char path[64];
+
+        (void)snprintf(path, sizeof(path), "/run/netns/sbx-%s-s%d", t.tag, i);
+        made[i] = inode_of(path);
+    }
+    a = attach(id, false, NULL, NULL);
+    b = attach(strict, true, LIST("203.0.113.8"), NULL);
+    assert_int_equal(made[slot_of(a.netns)], inode_of(a.netns));
+    assert_int_equal(made[slot_of(b.netns)], inode_of(b.netns));
+    assert_int_equal(attempt(a.netns, "203.0.113.9", 443), 'c');
+    assert_int_equal(attempt(a.netns, "10.99.0.1", 443), 'r');
+    assert_int_equal(ask(a.netns, "10.213.0.1", "good.example"), 1);
+    assert_int_equal(denied(id, "10.99.0.1", "tcp", 443), 1);
+    assert_int_equal(attempt(b.netns, "203.0.113.8", 443), 'c');
+    assert_int_equal(attempt(b.netns, "203.0.113.9", 443), 'r');
+    assert_int_equal(ask(b.netns, "10.213.0.1", "good.example"), -1);
+    await_reserve(2);
+    detach(id);
+    detach(strict);
+    await_reserve(0);
+}
+
 static void refusals(void **state)
 {
     static const char *const bad[] = { "10.0.0.0/8",    "169.254.169.254", "::ffff:10.0.0.1",
@@ -560,10 +644,11 @@ static void many_with_rules(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(default_mode),     cmocka_unit_test(one_sandbox_cannot_fill_the_table),
-        cmocka_unit_test(address_mode),     cmocka_unit_test(refusals),
-        cmocka_unit_test(domain_mode),      cmocka_unit_test(combined_mode),
-        cmocka_unit_test(a_restart_adopts), cmocka_unit_test(many_with_rules),
+        cmocka_unit_test(default_mode),    cmocka_unit_test(one_sandbox_cannot_fill_the_table),
+        cmocka_unit_test(address_mode),    cmocka_unit_test(networks_in_reserve),
+        cmocka_unit_test(refusals),        cmocka_unit_test(domain_mode),
+        cmocka_unit_test(combined_mode),   cmocka_unit_test(a_restart_adopts),
+        cmocka_unit_test(many_with_rules),
     };
 
     if (argc > 2 && strcmp(argv[1], "helper") == 0)
