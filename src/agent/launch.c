@@ -128,13 +128,12 @@ static int execute(char *const *argv, char *const *envp)
         size_t len = strcspn(dir, ":");
         int n = snprintf(file, sizeof(file), "%.*s%s%s", (int)len, dir, len ? "/" : "", argv[0]);
 
-        if (n > 0 && (size_t)n < sizeof(file)) {
+        /* Where it is not, one call tells. */
+        if (n > 0 && (size_t)n < sizeof(file) && faccessat(AT_FDCWD, file, F_OK, 0) == 0) {
             execve(file, argv, envp);
-            if (errno != ENOENT && errno != ENOTDIR)
-                error = errno;
-            else if (faccessat(AT_FDCWD, file, F_OK, 0) == 0)
-                error = ENOEXEC; /* it is there; its interpreter is not */
-            if (error != ENOENT && error != EACCES)
+            /* It is there; its interpreter is not. */
+            error = errno == ENOENT || errno == ENOTDIR ? ENOEXEC : errno;
+            if (error != EACCES)
                 return error;
         }
         if (!dir[len])
@@ -204,18 +203,22 @@ static pid_t start(const struct agent_launch *l, struct outcome *o)
     return pid;
 }
 
+void agent_launch_prepare(bool own_proc)
+{
+    if (own_proc && unshare(CLONE_NEWNS) == 0)
+        (void)mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+    /* The session is the init's and the command leads a group in it: a group whose leader led its
+     * session would count as orphaned, and gVisor sends SIGHUP to all of such a group when one of
+     * it ends while another is stopped, as happens during a freeze. */
+    setsid();
+}
+
 _Noreturn void agent_launch_run(const struct agent_launch *l)
 {
     struct outcome o = { .launch = l };
     pid_t pid, child;
     int status = 0;
 
-    if (l->own_proc && unshare(CLONE_NEWNS) == 0)
-        (void)mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
-    /* The session is the init's and the command leads a group in it: a group whose leader led its
-     * session would count as orphaned, and gVisor sends SIGHUP to all of such a group when one of
-     * it ends while another is stopped, as happens during a freeze. */
-    setsid();
     child = start(l, &o);
     for (int i = 0; i < 3;
          i++) /* while the command runs: root could open the pipes through /proc */

@@ -58,8 +58,8 @@ static bool send_all(int fd, const void *data, size_t len)
 }
 
 /* Request and payload in one call as far as it goes: each costs a switch into the runtime. */
-static bool send_request(int wire, const struct agent_wire_request *r, const int fds[3],
-                         const unsigned char *payload)
+bool agent_wire_send(int wire, const struct agent_wire_request *r, const int fds[3],
+                     const unsigned char *payload)
 {
     union {
         struct cmsghdr align;
@@ -148,7 +148,7 @@ bool agent_warden_spawn(struct agent_warden *w, const struct agent_spawn *s)
         p = put(p, s->below, strlen(s->below) + 1);
     p = put_spans(p, s->args, s->arg_count);
     put_spans(p, s->env, s->env_count);
-    ok = send_request(w->wire, &r, s->fds, payload);
+    ok = agent_wire_send(w->wire, &r, s->fds, payload);
     free(payload);
     return ok;
 }
@@ -157,7 +157,7 @@ bool agent_warden_kill(struct agent_warden *w, uint32_t serial)
 {
     struct agent_wire_request r = { .kind = AGENT_WIRE_KILL, .serial = serial };
 
-    return send_request(w->wire, &r, NULL, (const unsigned char *)"");
+    return agent_wire_send(w->wire, &r, NULL, (const unsigned char *)"");
 }
 
 bool agent_warden_next(struct agent_warden *w, struct agent_event *out)

@@ -23,6 +23,7 @@
 enum {
     INITS_MAX = SBX_AGENT_EXECS_MAX + 1, /* and the template's command */
     KEEP_FROM = 24,                      /* above all that the agent has opened by then */
+    READY_MS = 10,                       /* of quiet, until the one in reserve is made again */
 };
 
 static struct warden {
@@ -33,6 +34,13 @@ static struct warden {
         pid_t pid; /* 0: free */
         uint32_t serial;
     } inits[INITS_MAX];
+    /* One that is made already and waits on the other end of wire for what it is to start: making
+     * one costs as much as a short command takes. */
+    struct {
+        pid_t pid; /* 0: none */
+        int wire;
+        bool failed; /* none could be made: not tried again before an execution has ended */
+    } ready;
 } warden;
 
 static void report(uint32_t kind, uint32_t serial, uint32_t value, uint32_t detail)
@@ -43,12 +51,12 @@ static void report(uint32_t kind, uint32_t serial, uint32_t value, uint32_t deta
         _exit(1); /* the agent is gone */
 }
 
-static void read_all(void *into, size_t len)
+static void read_all(int wire, void *into, size_t len)
 {
     unsigned char *p = into;
 
     while (len) {
-        ssize_t n = recv(warden.wire, p, len, 0);
+        ssize_t n = recv(wire, p, len, 0);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -59,7 +67,7 @@ static void read_all(void *into, size_t len)
     }
 }
 
-static void read_request(struct agent_wire_request *r, int fds[3])
+static void read_request(int wire, struct agent_wire_request *r, int fds[3])
 {
     union {
         struct cmsghdr align;
@@ -74,14 +82,14 @@ static void read_request(struct agent_wire_request *r, int fds[3])
 
     fds[0] = fds[1] = fds[2] = -1;
     do {
-        n = recvmsg(warden.wire, &msg, MSG_CMSG_CLOEXEC);
+        n = recvmsg(wire, &msg, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     if (n <= 0)
         _exit(0);
     c = CMSG_FIRSTHDR(&msg);
     if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
         memcpy(fds, CMSG_DATA(c), 3 * sizeof(int));
-    read_all((unsigned char *)r + n, sizeof(*r) - (size_t)n);
+    read_all(wire, (unsigned char *)r + n, sizeof(*r) - (size_t)n);
 }
 
 /* Cuts the payload's strings into a vector that ends with NULL. */
@@ -110,7 +118,6 @@ _Noreturn static void become_init(const struct agent_wire_request *r, const int 
         .group_count = r->group_count,
         .fds = { fds[0], fds[1], fds[2] },
         .events = warden.events,
-        .own_proc = warden.own_proc,
     };
 
     l.cwd = at;
@@ -148,6 +155,77 @@ static bool limit_processes(uint64_t nproc)
     return true;
 }
 
+static pid_t make_init(void)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+
+    if (pid == 0)
+        agent_launch_prepare(warden.own_proc);
+    return pid;
+}
+
+/* The life of one that was made before it was needed.  It ends with the warden, by the end of the
+ * wire. */
+_Noreturn static void wait_as_init(int wire)
+{
+    struct agent_wire_request r;
+    char *payload;
+    int fds[3];
+
+    read_request(wire, &r, fds);
+    payload = malloc(r.bytes ? r.bytes : 1);
+    if (!payload)
+        _exit(1);
+    read_all(wire, payload, r.bytes);
+    if (!limit_processes(r.nproc)) {
+        report(AGENT_EVENT_REFUSED, r.serial, SBX_AGENT_REASON_LIMIT, (uint32_t)errno);
+        _exit(1);
+    }
+    become_init(&r, fds, payload);
+}
+
+/* One in reserve, made while nobody waits.  A failure costs the next command a little time. */
+static void make_ready(void)
+{
+    int wire[2];
+
+    if (warden.ready.pid || warden.ready.failed)
+        return;
+    warden.ready.failed = true;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire) < 0)
+        return;
+    warden.ready.pid = make_init();
+    if (warden.ready.pid == 0) {
+        close(wire[0]);
+        wait_as_init(wire[1]);
+    }
+    close(wire[1]);
+    if (warden.ready.pid < 0) {
+        warden.ready.pid = 0;
+        close(wire[0]);
+        return;
+    }
+    warden.ready.wire = wire[0];
+    warden.ready.failed = false;
+}
+
+/* Hands the request to the one in reserve, which is gone from there.  0: there was none, or it
+ * died. */
+static pid_t take_ready(const struct agent_wire_request *r, const int fds[3], const char *payload)
+{
+    pid_t pid = warden.ready.pid;
+
+    if (!pid)
+        return 0;
+    warden.ready.pid = 0;
+    if (!agent_wire_send(warden.ready.wire, r, fds, (const unsigned char *)payload)) {
+        kill(pid, SIGKILL);
+        pid = 0;
+    }
+    close(warden.ready.wire);
+    return pid;
+}
+
 static void spawn(const struct agent_wire_request *r, const int fds[3])
 {
     struct init *slot = free_init();
@@ -156,12 +234,16 @@ static void spawn(const struct agent_wire_request *r, const int fds[3])
 
     if (!payload)
         _exit(1); /* the stream cannot be followed any more */
-    read_all(payload, r->bytes);
+    read_all(warden.wire, payload, r->bytes);
     errno = EAGAIN;
-    if (slot && limit_processes(r->nproc))
-        pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
-    if (pid == 0)
-        become_init(r, fds, payload);
+    if (slot && limit_processes(r->nproc)) {
+        pid = take_ready(r, fds, payload);
+        if (pid == 0) {
+            pid = make_init();
+            if (pid == 0)
+                become_init(r, fds, payload);
+        }
+    }
     if (pid > 0) {
         slot->pid = pid;
         slot->serial = r->serial;
@@ -177,7 +259,7 @@ static void handle_request(void)
     struct agent_wire_request r;
     int fds[3];
 
-    read_request(&r, fds);
+    read_request(warden.wire, &r, fds);
     if (r.kind == AGENT_WIRE_SPAWN) {
         spawn(&r, fds);
     } else {
@@ -198,6 +280,10 @@ static void reap(void)
     pid_t pid;
 
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        if (pid == warden.ready.pid) {
+            warden.ready.pid = 0;
+            close(warden.ready.wire);
+        }
         for (size_t i = 0; i < INITS_MAX; i++) {
             if (warden.inits[i].pid == pid) {
                 warden.inits[i].pid = 0;
@@ -205,6 +291,7 @@ static void reap(void)
             }
         }
     }
+    warden.ready.failed = false;
 }
 
 /* gVisor before 2023 answers 0 to unshare(CLONE_NEWNS) and shares the mounts all the same; it
@@ -275,12 +362,15 @@ _Noreturn void agent_warden_run(int wire, int events)
         _exit(1);
     }
     report(AGENT_EVENT_STARTED, 0, 0, 0);
+    make_ready();
     for (;;) {
         struct pollfd p[2] = { { .fd = warden.wire, .events = POLLIN },
                                { .fd = warden.signals, .events = POLLIN } };
         struct signalfd_siginfo info[4];
 
-        if (poll(p, 2, -1) < 0 && errno != EINTR)
+        int n = poll(p, 2, warden.ready.pid || warden.ready.failed ? -1 : READY_MS);
+
+        if (n < 0 && errno != EINTR)
             _exit(1);
         if (p[1].revents) {
             if (read(warden.signals, info, sizeof(info)) > 0)
@@ -288,5 +378,7 @@ _Noreturn void agent_warden_run(int wire, int events)
         }
         if (p[0].revents)
             handle_request();
+        else if (n == 0 || p[1].revents) /* an execution's answer is on its way */
+            make_ready();
     }
 }

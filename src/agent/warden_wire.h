@@ -21,10 +21,14 @@ enum agent_wire_kind { AGENT_WIRE_SPAWN = 1, AGENT_WIRE_KILL = 2 };
 
 enum { AGENT_WIRE_MAX = 2 * SBX_AGENT_FRAME_MAX };
 
+/* fds: three, or NULL.  False: nobody reads. */
+bool agent_wire_send(int wire, const struct agent_wire_request *r, const int fds[3],
+                     const unsigned char *payload) MUST_USE;
+
 /* The child's life; never returns. */
 _Noreturn void agent_warden_run(int wire, int events);
 
-/* The init of a namespace: starts the command, reaps, reports, ends.  Never returns. */
+/* The init of a namespace: starts the command, reaps, reports, ends. */
 struct agent_launch {
     uint32_t serial;
     uint32_t uid, gid;
@@ -36,8 +40,11 @@ struct agent_launch {
     char **envp;
     int fds[3];
     int events;
-    bool own_proc; /* the runtime has mount namespaces: give it a /proc of its own */
 };
+/* What needs no command yet.  own_proc: the runtime has mount namespaces, so the init gets a /proc
+ * of its own. */
+void agent_launch_prepare(bool own_proc);
+/* After it; never returns. */
 _Noreturn void agent_launch_run(const struct agent_launch *l);
 
 /* Capabilities that the workload may have at most: what OCI runtimes give by default, without

@@ -282,6 +282,16 @@ class Execute(unittest.TestCase):
             self.assertEqual((r.out, r.err, r.exit["EXIT_CODE"]), (b"%d\n" % i, b"%d\n" % i, i % 5))
         self.assertLess(time.monotonic() - began, 20)
 
+    def test_one_init_waits_in_reserve_and_no_more(self):
+        def processes():  # while the next one is ready
+            return self.box.sh("sleep 0.2; set -- /proc/[0-9]*; echo $#").out
+        alone = processes()
+        for stream in [self.box.begin("sleep", "0.2") for _ in range(8)]:
+            self.assertEqual(self.box.finish(stream).exit["EXIT_CODE"], 0)
+        self.assertEqual(processes(), alone)
+        # Each is used once: the next command has a namespace of its own.
+        self.assertEqual({bytes(self.box.sh("echo $$").out) for _ in range(3)}, {b"2\n"})
+
     def test_one_too_many_is_refused(self):
         streams = [self.box.begin("sleep", "50") for _ in range(128)]
         r = self.box.run("true")
