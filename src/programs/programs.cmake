@@ -1,7 +1,10 @@
 # The programs: wiring only.  Each main file names the modules it wires.
 function(program name)
-	cmake_parse_arguments(P "" "" "USES;SOURCES" ${ARGN})
+	cmake_parse_arguments(P "" "MAIN" "USES;SOURCES" ${ARGN})
 	string(REPLACE "-" "_" file ${name})
+	if(P_MAIN)
+		set(file ${P_MAIN})
+	endif()
 	if(EXISTS ${PROJECT_SOURCE_DIR}/src/programs/${file}.c)
 		list(TRANSFORM P_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/src/programs/)
 		add_executable(${name} ${PROJECT_SOURCE_DIR}/src/programs/${file}.c ${P_SOURCES})

@@ -216,6 +216,8 @@ static enum sbx_code migrate(struct daemon *d, struct sbx_err *err)
     if (code == SBX_OK && schema.have != schema.want)
         code = err_set(err, SBX_E_UNAVAILABLE, "the schema is %d, this program wants %d: migrate",
                        schema.have, schema.want);
+    if (code == SBX_OK && schema.ahead > 0)
+        log_info("a newer version has added to the schema", LOG_I("migrations", schema.ahead));
     if (code == SBX_OK && !schema.idempotency_index)
         log_error("the index that makes creates idempotent is missing: creates are refused");
     if (code == SBX_E_UNAVAILABLE)

@@ -1,6 +1,7 @@
-# cmake -DDIR=migrations -DOUT=file.c -P embed.cmake
+# cmake -DDIR=migrations -DOUT=file.c [-DMORE=further.sql] -P embed.cmake
 file(GLOB files ${DIR}/*.sql)
 list(SORT files)
+list(APPEND files ${MORE})
 set(arrays "")
 set(rows "")
 foreach(file ${files})

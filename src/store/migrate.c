@@ -7,7 +7,15 @@
 enum {
     LOCK_WAIT_MS = 120000, /* for another program that migrates */
     APPLY_MS = 600000,     /* one migration */
+    BUSY_TRIES = 40,       /* of one migration that meets a lock; some 30 s */
 };
+
+/* A statement that waits for a table's lock holds up all who come behind it: so it waits less than
+ * their own statements may take, and lets them pass before it tries again. */
+static const char BEGIN_BRIEF[] = "BEGIN; SET LOCAL lock_timeout = '400ms'";
+static const char LET_PASS[] = "SELECT pg_sleep(0.4)";
+/* Ends the name of a migration that takes away what older programs use. */
+static const char CONTRACT[] = "_contract";
 
 /* 0x73616e64 0x6d696772: "sand" "migr" */
 static const char LOCK[] = "SELECT pg_advisory_lock(1935764068, 1835624306)";
@@ -25,8 +33,8 @@ static const char BASE[] =
     "COMMENT ON COLUMN sandboxd.schema_migrations.name IS 'File name without its ending.';"
     "COMMENT ON COLUMN sandboxd.schema_migrations.checksum IS 'SHA-256 of the file.';"
     "COMMENT ON COLUMN sandboxd.schema_migrations.applied_at IS 'When.';";
-static const char APPLIED[] = "SELECT m.number, m.checksum FROM sandboxd.schema_migrations m "
-                              "ORDER BY m.number";
+static const char APPLIED[] = "SELECT m.number, m.checksum, m.name "
+                              "FROM sandboxd.schema_migrations m ORDER BY m.number";
 static const char RECORD[] =
     "INSERT INTO sandboxd.schema_migrations (number, name, checksum) VALUES ($1, $2, $3)";
 static const char CHECK[] =
@@ -68,8 +76,16 @@ static bool applied(const PGresult *res, int number)
     return false;
 }
 
-/* What was applied is what the list says: nothing changed, nothing unknown. */
-static enum sbx_code verify(const PGresult *res, const struct store_migration *list,
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), n = strlen(end);
+
+    return len >= n && strcmp(text + len - n, end) == 0;
+}
+
+/* What was applied is what the list says. What the list does not know came from a newer program and
+ * only added, or says by its name that it did not. *ahead counts those. */
+static enum sbx_code verify(const PGresult *res, const struct store_migration *list, int *ahead,
                             struct sbx_err *err)
 {
     SCOPED_ARENA struct arena *a = arena_new();
@@ -78,14 +94,19 @@ static enum sbx_code verify(const PGresult *res, const struct store_migration *l
         struct store_row r = { .res = res, .a = a, .row = i };
         int number = store_row_int32(&r);
         struct store_bytes sum = store_row_bytes(&r);
+        const char *name = store_row_text(&r);
         const struct store_migration *m = find(list, number);
         unsigned char want[SHA256_LEN];
 
-        if (!m)
+        if (!m && ends_with(name, CONTRACT))
             return err_set(err, SBX_E_CONFLICT,
-                           "the database has migration %04d, which this program does not know: "
-                           "it is older than the database",
-                           number);
+                           "the database has migration %s, which takes away what this program "
+                           "uses: it is older than the database",
+                           name);
+        if (!m) {
+            (*ahead)++;
+            continue;
+        }
         checksum(m, want);
         if (sum.len != sizeof(want) || memcmp(sum.data, want, sizeof(want)) != 0)
             return err_set(err, SBX_E_CONFLICT, "migration %s was changed after it was applied",
@@ -94,15 +115,17 @@ static enum sbx_code verify(const PGresult *res, const struct store_migration *l
     return SBX_OK;
 }
 
-static enum sbx_code apply(struct store_conn *db, const struct store_migration *m,
-                           struct sbx_err *err)
+/* *busy: a lock was not free in time, and nothing was changed. */
+static enum sbx_code try_apply(struct store_conn *db, const struct store_migration *m, bool *busy,
+                               struct sbx_err *err)
 {
     SCOPED_RESULT PGresult *res = NULL;
     struct sbx_err ignored = { 0 };
     struct store_args q = { 0 };
     unsigned char sum[SHA256_LEN];
-    enum sbx_code code = text(db, "BEGIN", 0, err);
+    enum sbx_code code = text(db, BEGIN_BRIEF, 0, err);
 
+    *busy = false;
     if (code != SBX_OK)
         return code;
     checksum(m, sum);
@@ -113,9 +136,25 @@ static enum sbx_code apply(struct store_conn *db, const struct store_migration *
     if (code == SBX_OK)
         code = store_run_once(db, RECORD, &q, &res, err);
     if (code == SBX_OK)
-        code = text(db, "COMMIT", APPLY_MS, err);
-    else
-        (void)text(db, "ROLLBACK", 0, &ignored);
+        return text(db, "COMMIT", APPLY_MS, err);
+    /* A connection that still answers did not cause it. */
+    *busy = text(db, "ROLLBACK", 0, &ignored) == SBX_OK && code == SBX_E_UNAVAILABLE;
+    return code;
+}
+
+static enum sbx_code apply(struct store_conn *db, const struct store_migration *m,
+                           struct sbx_err *err)
+{
+    struct sbx_err ignored = { 0 };
+    enum sbx_code code = SBX_OK;
+    bool busy = false;
+
+    for (int i = 0; i < BUSY_TRIES; i++) {
+        *err = (struct sbx_err){ 0 };
+        code = try_apply(db, m, &busy, err);
+        if (!busy || text(db, LET_PASS, 0, &ignored) != SBX_OK)
+            break;
+    }
     return code == SBX_OK ? code : err_wrap(err, "migration %s", m->name);
 }
 
@@ -130,7 +169,7 @@ static enum sbx_code locked(struct store_conn *db, const struct store_migration 
     if (code == SBX_OK)
         code = store_run_once(db, APPLIED, &NONE, &res, err);
     if (code == SBX_OK)
-        code = verify(res, list, err);
+        code = verify(res, list, &done.ahead, err);
     for (; code == SBX_OK && list->number; list++) {
         if (!applied(res, list->number)) {
             code = apply(db, list, err);
@@ -180,6 +219,8 @@ enum sbx_code store_schema_check(struct store_conn *db, struct store_schema *out
     found.idempotency_index = store_row_bool(&r);
     if (made) {
         code = store_run_once(db, APPLIED, &NONE, &there, err);
+        if (code == SBX_OK)
+            code = verify(there, STORE_MIGRATIONS, &found.ahead, err);
         if (code != SBX_OK)
             return code;
         const struct store_migration *m = STORE_MIGRATIONS;

@@ -113,19 +113,24 @@ extern const struct store_migration STORE_MIGRATIONS[];
 struct store_migrated {
     int schema;  /* highest number that is applied now */
     int applied; /* how many this call applied */
+    int ahead;   /* how many the database has that the list does not know */
 };
 
 /* Applies what is missing of list, each in its own transaction, under an advisory lock (two at
- * once: the second waits, then finds nothing to do).  SBX_E_CONFLICT: an applied one was changed,
- * or the database has one that the list does not know (a newer program was here). */
+ * once: the second waits, then finds nothing to do). A migration never waits long for a table's
+ * lock, so others go on meanwhile; SBX_E_UNAVAILABLE when it was not free in some 30 s. What the
+ * list does not know came from a newer program and only added.  SBX_E_CONFLICT: an applied one was
+ * changed, or an unknown one is named *_contract (it took away what this program uses). */
 MUST_USE enum sbx_code store_migrate(struct store_conn *db, const struct store_migration *list,
                                      struct store_migrated *out, struct sbx_err *err);
 
 struct store_schema {
     int have, want;         /* the newest migration: all up to it are applied; that we know */
+    int ahead;              /* migrations of a newer program */
     bool idempotency_index; /* the unique index of creates is there and valid */
 };
-/* At start.  SBX_E_UNAVAILABLE when the database is away; a schema that was never made has 0. */
+/* At start.  SBX_E_UNAVAILABLE when the database is away; a schema that was never made has 0.
+ * SBX_E_CONFLICT as store_migrate says. */
 MUST_USE enum sbx_code store_schema_check(struct store_conn *db, struct store_schema *out,
                                           struct sbx_err *err);
 

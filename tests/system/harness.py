@@ -342,6 +342,7 @@ class Plane(Daemon):
         self.dir = os.path.join(stack.dir, f"p{number}")
         self.admin_socket = os.path.join(self.dir, "admin.sock")
         self.conf = os.path.join(stack.dir, f"sandboxd{number}.conf")
+        self.program = "sandboxd"
         self.options = options
 
     def start(self, wait=True):
@@ -358,7 +359,7 @@ class Plane(Daemon):
         }
         options.update(self.options)
         write_ini(self.conf, options, owner=owner)
-        self.spawn([program("sandboxd"), "--config", self.conf], user="sandboxd")
+        self.spawn([program(self.program), "--config", self.conf], user="sandboxd")
         if wait:
             wait_for(f"{self.name} is ready", self.ready, 30)
 

@@ -39,3 +39,14 @@ find_library(JANSSON_STATIC libjansson.a REQUIRED)
 add_executable(warren_run ${PROJECT_SOURCE_DIR}/tests/system/warren_run.c)
 target_link_libraries(warren_run PRIVATE flags ${JANSSON_STATIC})
 target_link_options(warren_run PRIVATE -static)
+
+# The server as its next version: the same, with one more migration (tests/system/test_upgrade.py).
+set(next ${PROJECT_BINARY_DIR}/next_migrations.c)
+set(next_sql ${PROJECT_SOURCE_DIR}/tests/system/next/9001_next.sql)
+add_custom_command(OUTPUT ${next}
+	COMMAND ${CMAKE_COMMAND} -DOUT=${next} -DDIR=${PROJECT_SOURCE_DIR}/migrations -DMORE=${next_sql}
+		-P ${PROJECT_SOURCE_DIR}/src/store/embed.cmake
+	DEPENDS ${migrations} ${next_sql} ${PROJECT_SOURCE_DIR}/src/store/embed.cmake
+	VERBATIM)
+program(sandboxd_next MAIN sandboxd SOURCES standalone.c supervise.c USES api reconcile region store http net domain base)
+target_sources(sandboxd_next PRIVATE ${next})
