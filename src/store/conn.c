@@ -177,6 +177,8 @@ static const struct {
 } SQLSTATES[] = {
     { "40001", SBX_E_CONFLICT, "serialization failure" },
     { "40P01", SBX_E_CONFLICT, "deadlock" },
+    { "0A000", SBX_E_CONFLICT, "the schema changed meanwhile" },
+    { "42804", SBX_E_CONFLICT, "the schema changed meanwhile" },
     { "23505", SBX_E_CONFLICT, "it exists already" },
     { "23503", SBX_E_NOT_FOUND, "what it refers to does not exist" },
     { "42P10", SBX_E_IDEMPOTENCY_UNAVAILABLE, "a unique index is missing" },
@@ -209,13 +211,20 @@ enum sbx_code store_raise(const PGresult *res, const char *what, struct sbx_err 
                                 : "");
 }
 
+/* A newer program added a column while the statement waited for the table: its plan, or a function's
+ * row, is of the table as it was, and the next try's is not. */
+static bool changed_under_us(const char *state)
+{
+    return strcmp(state, "0A000") == 0 || strcmp(state, "42804") == 0;
+}
+
 static enum sbx_code raise_in(struct store_conn *db, const PGresult *res, const char *what,
                               struct sbx_err *err)
 {
     const char *state = res ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
 
     *err = (struct sbx_err){ 0 };
-    db->conflict = state && strncmp(state, "40", 2) == 0;
+    db->conflict = state && (strncmp(state, "40", 2) == 0 || changed_under_us(state));
     return store_raise(res, what, err);
 }
 
