@@ -10,7 +10,7 @@
 #include "sbx/version.h"
 #include "store/executions.h"
 
-/* The operator's calls about what goes on: status, why, audit, migrate, doctor, states. */
+/* The operator's calls about what goes on: status, why, audit, migrate, states. */
 
 enum { MIGRATE_BUDGET_MS = 10 * 60 * 1000, DOT_MAX = 64 * 1024 };
 
@@ -160,7 +160,7 @@ enum sbx_code api_admin_audit(struct api_call *c, struct sbx_err *err)
     return SBX_OK;
 }
 
-/* --- migrate, doctor --------------------------------------------------- */
+/* --- migrate ------------------------------------------------------- */
 
 enum sbx_code api_admin_migrate(struct api_call *c, struct sbx_err *err)
 {
@@ -173,57 +173,6 @@ enum sbx_code api_admin_migrate(struct api_call *c, struct sbx_err *err)
     api_set_ready(c->api, true);
     response_ok(c->res, 200,
                 json_pack("{s:i, s:i}", "schema", done.schema, "applied", done.applied));
-    return SBX_OK;
-}
-
-static void check(json_t *list, const char *name, bool ok, const char *detail)
-{
-    (void)json_array_append_new(
-        list, json_pack("{s:s, s:b, s:s}", "name", name, "ok", ok, "detail", detail));
-}
-
-enum sbx_code api_admin_doctor(struct api_call *c, struct sbx_err *err)
-{
-    json_t *list = json_array();
-    struct store_schema schema = { 0 };
-    struct store_regions regions = { 0 };
-    int64_t now_ms = 0;
-
-    (void)err;
-    {
-        struct sbx_err why = { 0 };
-        enum sbx_code code = store_conn_check(c->db, &now_ms, &why);
-        int64_t off_ms = now_ms - time_unix_ms();
-
-        check(list, "database", code == SBX_OK, code == SBX_OK ? "answers" : why.msg);
-        if (code == SBX_OK)
-            check(
-                list, "clock", off_ms > -5000 && off_ms < 5000,
-                arena_printf(c->a, "the database is %" PRId64 " ms ahead of this machine", off_ms));
-    }
-    {
-        struct sbx_err why = { 0 };
-        enum sbx_code code = store_schema_check(c->db, &schema, &why);
-
-        check(list, "schema", code == SBX_OK && schema.have == schema.want,
-              code == SBX_OK ? arena_printf(c->a, "has %d, wants %d", schema.have, schema.want)
-                             : why.msg);
-        check(list, "idempotency index", schema.idempotency_index,
-              schema.idempotency_index ? "there" : "missing: creates are refused");
-    }
-    check(list, "notices", reconcile_listening(c->api->reconcile),
-          reconcile_listening(c->api->reconcile) ? "LISTEN is up"
-                                                 : "LISTEN is down: tokens are not cached");
-    check(list, "seal key", c->api->cfg.seal != NULL,
-          c->api->cfg.seal != NULL ? "loaded" : "[seal] keys_file is not set");
-    {
-        struct sbx_err why = { 0 };
-        enum sbx_code code = store_region_list(c->db, c->a, &regions, &why);
-
-        check(list, "regions", code == SBX_OK && regions.count > 0,
-              arena_printf(c->a, "%zu known", regions.count));
-    }
-    response_ok(c->res, 200, json_pack("{s:o}", "checks", list));
     return SBX_OK;
 }
 

@@ -75,6 +75,23 @@ enum sbx_code api_region_create(struct api_call *c, struct sbx_err *err)
     return region_done(c, 201, &row);
 }
 
+enum sbx_code api_region_update(struct api_call *c, struct sbx_err *err)
+{
+    struct store_region in = {
+        .region = text(c, "region"),
+        .url = text(c, "url"),
+        .socket = text(c, "socket"),
+    };
+    struct store_region row;
+
+    c->object_kind = "region";
+    c->object_id = in.region;
+    if (seal(c, "secret", "regions.secret", in.region, &in.secret, err) != SBX_OK ||
+        store_region_update(c->db, &in, c->a, &row, err) != SBX_OK)
+        return err->code;
+    return region_done(c, 200, &row);
+}
+
 enum sbx_code api_region_list(struct api_call *c, struct sbx_err *err)
 {
     struct store_regions rows;
@@ -191,7 +208,7 @@ enum sbx_code api_backend_list(struct api_call *c, struct sbx_err *err)
     struct store_backends rows;
     json_t *list;
 
-    if (store_backend_list(c->db, c->account_id, c->a, &rows, err) != SBX_OK)
+    if (store_backend_list(c->db, c->account_id, STORE_LIST_MAX, c->a, &rows, err) != SBX_OK)
         return err->code;
     list = json_array();
     for (size_t i = 0; i < rows.count; i++)

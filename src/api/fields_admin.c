@@ -160,6 +160,14 @@ static const struct api_field region_create[] = {
 };
 SCHEMA(API_ADMIN_REGION_CREATE, NULL, region_create);
 
+static const struct api_field region_update[] = {
+    REGION,
+    F_TEXT("url", OPT, http_url, NULL, "The gateway's URL from now on."),
+    F_TEXT("socket", OPT, socket_path, NULL, "Or its unix socket."),
+    F_STR("secret", OPT | API_SECRET, 1, SECRET_MAX, "The region's shared secret; with url."),
+};
+SCHEMA(API_ADMIN_REGION_UPDATE, NULL, region_update);
+
 static const struct api_field region_access[] = { ACCOUNT, REGION };
 SCHEMA(API_ADMIN_REGION_ACCESS, NULL, region_access);
 

@@ -19,7 +19,7 @@ api_handler_fn api_account_create, api_account_list, api_account_show, api_accou
     api_account_quota, api_user_create, api_user_list, api_member_add, api_member_remove,
     api_member_list, api_token_create, api_token_list, api_token_revoke, api_app_create,
     api_app_list, api_issuer_add, api_issuer_link, api_issuer_remove, api_issuer_list;
-api_handler_fn api_region_create, api_region_list, api_region_grant, api_region_deny,
+api_handler_fn api_region_create, api_region_update, api_region_list, api_region_grant, api_region_deny,
     api_region_enable, api_region_disable, api_backend_create, api_backend_list,
     api_registry_create, api_registry_list, api_registry_remove, api_image_import, api_image_list,
     api_image_remove;

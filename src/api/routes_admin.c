@@ -54,6 +54,7 @@ static const struct route WHO[] = {
 static const struct route WHERE[] = {
     POST_ROW("/region/create", "region_create", &API_ADMIN_REGION_CREATE, "region.create", api_region_shape, api_region_create),
     GET_ROW("/regions", "region_list", &API_ADMIN_NOTHING, api_region_list),
+    POST_ROW("/region/update", "region_update", &API_ADMIN_REGION_UPDATE, "region.update", api_region_shape, api_region_update),
     POST_ROW("/region/grant", "region_grant", &API_ADMIN_REGION_ACCESS, "region.grant", NULL, api_region_grant),
     POST_ROW("/region/deny", "region_deny", &API_ADMIN_REGION_ACCESS, "region.deny", NULL, api_region_deny),
     POST_ROW("/region/enable", "region_enable", &API_ADMIN_REGION_NAMED, "region.enable", NULL, api_region_enable),

@@ -18,7 +18,7 @@
 #define PREFIX_ADMIN   "/admin/v1"
 #define PREFIX_USER    "/api/public/v1"
 
-static const char *state_dir(const struct ctl *c)
+const char *ctl_state_dir(const struct ctl *c)
 {
     const char *env = getenv("SANDBOXCTL_STATE");
 
@@ -33,7 +33,7 @@ json_t *ctl_client(struct ctl *c)
 
     if (c->client != NULL)
         return c->client;
-    path = mem_printf("%s/client.json", state_dir(c));
+    path = mem_printf("%s/client.json", ctl_state_dir(c));
     c->client = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(c->client)) {
         json_decref(c->client);
@@ -65,11 +65,14 @@ const char *ctl_admin_socket(struct ctl *c)
     if (env != NULL && env[0] != 0)
         return short_path(c, env);
     named = json_get_str(ctl_client(c), "adminSocket", NULL);
-    if (named != NULL)
+    /* A standalone server that was here before does not hide the service that runs now. */
+    if (named != NULL && (c->state != NULL || stat(named, &st) == 0))
         return named;
     if (c->state == NULL && stat(SOCKET_SERVICE, &st) == 0)
         return SOCKET_SERVICE;
-    return short_path(c, arena_printf(c->arena, "%s/run/admin.sock", state_dir(c)));
+    if (named != NULL)
+        return named;
+    return short_path(c, arena_printf(c->arena, "%s/run/admin.sock", ctl_state_dir(c)));
 }
 
 /* Where a call goes. The strings live in the arena; the caller frees bearer. */

@@ -138,6 +138,8 @@ enum ctl_exit ctl_call(struct ctl *c, enum ctl_side side, const char *method, co
 /* A call whose body is what fd gives until its end. */
 enum ctl_exit ctl_call_stream(struct ctl *c, const char *path, const json_t *query,
                               const char *content_type, int fd, struct sbx_err *err);
+/* The folder of a standalone server: --state, SANDBOXCTL_STATE, or the default. */
+const char *ctl_state_dir(const struct ctl *c);
 /* <state>/client.json once read, or NULL. */
 json_t *ctl_client(struct ctl *c);
 /* The admin socket that would be used. */

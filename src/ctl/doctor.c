@@ -17,7 +17,6 @@
 #include "ctl/ctl.h"
 
 #define CGROUP_V2_MAGIC 0x63677270
-#define STATE_DIR       "/var/lib/sandboxd"
 
 enum {
     PROBE_MS = 20 * 1000,
@@ -29,6 +28,7 @@ enum {
 enum verdict { FINE, NOTE, BAD };
 
 struct finding {
+    const char *state; /* the folder of a standalone server, there or not */
     enum verdict verdict;
     char detail[DETAIL_MAX];
 };
@@ -187,7 +187,7 @@ static void check_postgres(struct finding *f)
 
 static void check_disk(struct finding *f)
 {
-    const char *dir = access(STATE_DIR, F_OK) == 0 ? STATE_DIR : "/var/lib";
+    const char *dir = access(f->state, F_OK) == 0 ? f->state : "/var/lib";
     struct statvfs s;
     unsigned long long free_mb;
 
@@ -239,7 +239,7 @@ static const struct check {
       "apt-get install iproute2; the kernel needs network namespaces and veth" },
     { "programs", check_programs, "config/install run" },
     { "postgresql", check_postgres, "apt-get install postgresql-15, or set [database] url" },
-    { "disk", check_disk, "free some space, or move the state to another disk" },
+    { "disk", check_disk, "free some space (sandboxctl image list, image remove), or move the state to a larger disk" },
     { "clock", check_clock, "apt-get install chrony (or systemd-timesyncd) and start it" },
     { "fuse", check_fuse, "modprobe fuse" },
 };
@@ -289,7 +289,7 @@ enum ctl_exit ctl_run_doctor(struct ctl *c, struct sbx_err *err)
     json_t *row;
 
     for (i = 0; i < COUNT_OF(CHECKS); i++) {
-        struct finding f = { .verdict = BAD };
+        struct finding f = { .state = ctl_state_dir(c), .verdict = BAD };
 
         ctl_progress(CHECKS[i].name);
         CHECKS[i].run(&f);

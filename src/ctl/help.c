@@ -225,7 +225,8 @@ static void print_zsh(void)
     (void)puts("\"\n"
                "    compadd -- ${=more} || _files\n"
                "}\n"
-               "compdef _sandboxctl sandboxctl");
+               /* loaded by the completion system the file is the function, and is being called now */
+               "if [[ ${funcstack[1]} = _sandboxctl ]]; then _sandboxctl; else compdef _sandboxctl sandboxctl; fi");
 }
 
 enum ctl_exit ctl_run_completion(struct ctl *c, struct sbx_err *err)
@@ -295,7 +296,7 @@ enum ctl_exit ctl_run_man(struct ctl *c, struct sbx_err *err)
 
     (void)c;
     (void)err;
-    (void)puts(".TH SANDBOXCTL 1 \"\" \"sandboxd " SBX_VERSION "\" \"sandboxd\"\n"
+    (void)puts(".TH SANDBOXCTL 1 2026-11-29 \"sandboxd " SBX_VERSION "\" \"sandboxd\"\n"
                ".SH NAME\nsandboxctl \\- run sandboxes and the server that has them\n"
                ".SH SYNOPSIS\n.B sandboxctl\n[options] noun verb [options]\n"
                ".SH DESCRIPTION\n"
@@ -312,7 +313,10 @@ enum ctl_exit ctl_run_man(struct ctl *c, struct sbx_err *err)
     for (size_t i = 0; i < COUNT_OF(EXITS); i++)
         (void)printf(".TP\n.B %d\n%s.\n", EXITS[i].code, EXITS[i].help);
     (void)puts(
-        ".PP\n.B exec\npasses on the exit code of the command.\n"
+        ".PP\n.B exec\npasses on the exit code of the command: its own, 128 and the number of the\n"
+        "signal that ended it, 127 when there is no such program, 124 when its deadline\n"
+        "came. Only then is standard output the command's; what sandboxctl itself has to\n"
+        "say is on standard error.\n"
         ".SH ENVIRONMENT\n"
         "SANDBOXCTL_SOCKET, SANDBOXCTL_URL, SANDBOXCTL_TOKEN_FILE and SANDBOXCTL_STATE stand\n"
         "for the options of these names; SANDBOXCTL_ACCOUNT, SANDBOXCTL_APP,\n"

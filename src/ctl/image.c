@@ -56,9 +56,18 @@ struct tar {
 static enum ctl_exit tar_start(const char *dir, const char *index_dir, struct tar *tar,
                                struct sbx_err *err)
 {
-    const char *argv[16] = { "tar", "--numeric-owner", "--xattrs", "--sparse", "-cf", "-" };
+    /* The same folder gives the same bytes, and so the same digest: --xattrs writes the times of
+     * reading and of the inode too, and a process id in the names of headers, unless told not to. */
+    const char *argv[17] = { "tar",
+                             "--numeric-owner",
+                             "--xattrs",
+                             "--sparse",
+                             "--sort=name",
+                             "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime",
+                             "-cf",
+                             "-" };
     struct process_spec spec = PROCESS_SPEC_INIT;
-    size_t n = 6;
+    size_t n = 8;
     int fds[2];
 
     if (index_dir != NULL)

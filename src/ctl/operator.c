@@ -72,6 +72,13 @@ const struct ctl_verb ctl_operator_verbs[] = {
         { "--secret-file", CTL_FILE, 0, "secret", "FILE",
           "the region's bearer secret (with --url)" },
         { "--sandboxes", CTL_SWITCH, 0, "sandboxes", "on|off", "does it have the sandbox add-on" }),
+    CTL_VERB("region", "update", CTL_ADMIN, "POST", "/region/update",
+             "say where a region's gateway is from now on, and its secret", "region", NULL, NULL,
+             CTL_OPT_PLACE("REGION", "region", "the region"),
+             { "--url", CTL_TEXT, 0, "url", "URL", "the gateway's address" },
+             { "--socket", CTL_TEXT, 0, "socket", "PATH", "or its unix socket, on this host" },
+             { "--secret-file", CTL_FILE, 0, "secret", "FILE",
+               "the region's bearer secret (with --url)" }),
     CTL_VERB("region", "list", CTL_ADMIN, "GET", "/regions", "list the regions", "regions",
              "region:REGION enabled:ENABLED sandboxesEnabled:SANDBOXES url:URL socket:SOCKET "
              "createdAt:CREATED",
@@ -190,7 +197,8 @@ const struct ctl_verb ctl_operator_verbs[] = {
              NULL, NULL, CTL_OPT_PLACE("SANDBOX", "sandboxId", "the sandbox")),
     CTL_VERB("audit", NULL, CTL_ADMIN, "GET", "/audit", "show who did what in an account",
              "entries",
-             "at:TIME actor:ACTOR action:ACTION sandboxId:SANDBOX status:STATUS requestId:REQUEST",
+             "at:TIME actor:ACTOR action:ACTION objectKind:OBJECT objectId:ID outcome:OUTCOME "
+             "exitCode:EXIT requestId:REQUEST",
              NULL, CTL_OPT_ACCOUNT, CTL_OPT_LIMIT,
              { "--cursor", CTL_TEXT, 0, "cursor", "TEXT", "nextCursor of the page before" }),
     CTL_VERB("migrate", NULL, CTL_ADMIN, "POST", "/migrate",

@@ -106,11 +106,9 @@ static void put_cell(const char *text, size_t width, bool last)
         (void)printf("%*s", (int)(width > have ? width - have : 0) + 2, "");
 }
 
-void ctl_print_table(const json_t *list, const char *columns)
+static void print_rows(struct arena *a, const json_t *list, struct column *col, size_t n,
+                       const char *indent)
 {
-    SCOPED_ARENA struct arena *a = arena_new();
-    struct column col[CTL_COLUMNS_MAX];
-    size_t n = read_columns(a, columns, col);
     size_t rows = json_array_size(list);
     const char **cells = arena_zalloc(a, sizeof(*cells) * (rows * n + 1));
 
@@ -124,11 +122,54 @@ void ctl_print_table(const json_t *list, const char *columns)
                 col[i].width = width;
         }
     }
+    (void)fputs(indent, stdout);
     for (size_t i = 0; i < n; i++)
         put_cell(col[i].title, col[i].width, i + 1 == n);
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = 0; r < rows; r++) {
+        (void)fputs(indent, stdout);
         for (size_t i = 0; i < n; i++)
             put_cell(cells[r * n + i], col[i].width, i + 1 == n);
+    }
+}
+
+void ctl_print_table(const json_t *list, const char *columns)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    struct column col[CTL_COLUMNS_MAX];
+
+    print_rows(a, list, col, read_columns(a, columns, col), "");
+}
+
+static bool is_list(const json_t *value)
+{
+    return json_is_array(value) && json_is_object(json_array_get(value, 0));
+}
+
+/* A list inside an object: its members' own names are the columns, in the order they come. */
+static void print_list(const json_t *list, const char *name)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    struct column col[CTL_COLUMNS_MAX];
+    size_t n = 0;
+
+    for (size_t r = 0; r < json_array_size(list); r++) {
+        const char *key;
+        json_t *value;
+
+        json_object_foreach(json_array_get(list, r), key, value)
+        {
+            size_t i = 0;
+
+            while (i < n && strcmp(col[i].field, key) != 0)
+                i++;
+            if (i == n && n < CTL_COLUMNS_MAX) {
+                col[n].field = col[n].title = arena_strdup(a, key);
+                col[n++].width = strlen(key);
+            }
+        }
+    }
+    (void)printf("\n%s\n", name);
+    print_rows(a, list, col, n, "  ");
 }
 
 static size_t widest(const json_t *object, size_t prefix)
@@ -143,6 +184,8 @@ static size_t widest(const json_t *object, size_t prefix)
 
         if (json_is_object(value))
             width = widest(value, width + 1);
+        else if (is_list(value))
+            width = 0;
         if (width > most)
             most = width;
     }
@@ -161,18 +204,30 @@ static void print_members(const json_t *object, const char *prefix, size_t width
 
         if (json_is_object(value))
             print_members(value, arena_printf(a, "%s.", name), width);
-        else if (json_is_array(value) && json_is_object(json_array_get(value, 0)))
-            for (size_t i = 0; i < json_array_size(value); i++)
-                (void)printf("%-*s  %s\n", (int)width, i == 0 ? name : "",
-                             cell_of(a, json_array_get(value, i)));
-        else
+        else if (!is_list(value))
             (void)printf("%-*s  %s\n", (int)width, name, cell_of(a, value));
+    }
+}
+
+static void print_lists(const json_t *object, const char *prefix)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        if (json_is_object(value))
+            print_lists(value, arena_printf(a, "%s%s.", prefix, key));
+        else if (is_list(value))
+            print_list(value, arena_printf(a, "%s%s", prefix, key));
     }
 }
 
 void ctl_print_object(const json_t *object)
 {
     print_members(object, "", widest(object, 0));
+    print_lists(object, "");
 }
 
 void ctl_print_answer(struct ctl *c)

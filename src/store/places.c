@@ -17,6 +17,7 @@ enum {
     REGION_GET,
     REGION_LIST,
     REGION_LIST_OF,
+    REGION_UPDATE,
     REGION_ENABLE,
     REGION_ADDON,
     REGION_GRANT,
@@ -48,6 +49,11 @@ const struct store_stmt STORE_STMT_PLACES[] = {
                          "JOIN sandboxd.region_access x USING (region) WHERE x.account_id = $1 "
                          "ORDER BY r.region LIMIT $2",
                          2, true },
+    [REGION_UPDATE] = { "region_update",
+                        "WITH r AS (UPDATE sandboxd.regions r SET url = $2, socket = $3, "
+                        "secret = $4 WHERE r.region = $1 RETURNING r.*), " NOTIFY_REGION
+                        "SELECT " REGION_COLUMNS " FROM r, n",
+                        4, true },
     [REGION_ENABLE] = { "region_enable",
                         "WITH r AS (UPDATE sandboxd.regions r SET enabled = $2 "
                         "WHERE r.region = $1 RETURNING r.*), " NOTIFY_REGION
@@ -83,7 +89,8 @@ const struct store_stmt STORE_STMT_PLACES[] = {
                       2, true },
     [BACKEND_LIST] = { "backend_list",
                        "SELECT " BACKEND_COLUMNS " FROM sandboxd.storage_backends b "
-                       "WHERE b.account_id = $1 ORDER BY b.region LIMIT $2",
+                       "WHERE b.account_id = $1 OR $1 IS NULL "
+                       "ORDER BY b.account_id, b.region LIMIT $2",
                        2, true },
     [REGISTRY_CREATE] = { "registry_create",
                           "INSERT INTO sandboxd.registry_credentials AS c (registry_id, "
@@ -182,6 +189,18 @@ enum sbx_code store_region_create(struct store_conn *db, const struct store_regi
     if (code == SBX_E_CONFLICT)
         return store_say(err, code, "a region of this name exists already");
     return code;
+}
+
+enum sbx_code store_region_update(struct store_conn *db, const struct store_region *in,
+                                  struct arena *a, struct store_region *out, struct sbx_err *err)
+{
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, in->region);
+    store_arg_text(&q, in->url);
+    store_arg_text(&q, in->socket);
+    store_arg_bytes(&q, in->secret.data, in->secret.len);
+    return store_one(db, &S[REGION_UPDATE], &q, "region", a, region_row, out, err);
 }
 
 enum sbx_code store_region_get(struct store_conn *db, const char *region, struct arena *a,
@@ -296,14 +315,14 @@ enum sbx_code store_backend_get(struct store_conn *db, const char *account_id, c
     return code;
 }
 
-enum sbx_code store_backend_list(struct store_conn *db, const char *account_id, struct arena *a,
-                                 struct store_backends *out, struct sbx_err *err)
+enum sbx_code store_backend_list(struct store_conn *db, const char *account_id, int limit,
+                                 struct arena *a, struct store_backends *out, struct sbx_err *err)
 {
     SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
     store_arg_text(&q, account_id);
-    store_arg_int(&q, STORE_LIST_MAX);
+    store_arg_int(&q, limit);
     enum sbx_code code = store_run(db, &S[BACKEND_LIST], &q, &res, err);
     if (code != SBX_OK)
         return code;

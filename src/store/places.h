@@ -53,6 +53,10 @@ struct store_registries {
 MUST_USE enum sbx_code store_region_create(struct store_conn *db, const struct store_region *in,
                                            struct arena *a, struct store_region *out,
                                            struct sbx_err *err);
+/* Where its gateway is from now on, and the secret (absent bytes: none). SBX_E_NOT_FOUND. */
+MUST_USE enum sbx_code store_region_update(struct store_conn *db, const struct store_region *in,
+                                           struct arena *a, struct store_region *out,
+                                           struct sbx_err *err);
 MUST_USE enum sbx_code store_region_get(struct store_conn *db, const char *region, struct arena *a,
                                         struct store_region *out, struct sbx_err *err);
 MUST_USE enum sbx_code store_region_list(struct store_conn *db, struct arena *a,
@@ -83,7 +87,8 @@ MUST_USE enum sbx_code store_backend_create(struct store_conn *db, const struct 
 MUST_USE enum sbx_code store_backend_get(struct store_conn *db, const char *account_id,
                                          const char *region, struct arena *a,
                                          struct store_backend *out, struct sbx_err *err);
-MUST_USE enum sbx_code store_backend_list(struct store_conn *db, const char *account_id,
+/* At most limit; account_id NULL: of all accounts. */
+MUST_USE enum sbx_code store_backend_list(struct store_conn *db, const char *account_id, int limit,
                                           struct arena *a, struct store_backends *out,
                                           struct sbx_err *err);
 

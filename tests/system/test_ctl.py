@@ -2,11 +2,13 @@
 
 import json
 import os
+import pty
+import select
 import shutil
 import subprocess
 import time
 
-from harness import SystemTest, busybox_rootfs, main, program, wait_for
+from harness import SystemTest, busybox_rootfs, free_port, main, program, wait_for
 
 
 class Ctl(SystemTest):
@@ -66,6 +68,20 @@ class Ctl(SystemTest):
         j("token", "revoke", made["token"]["tokenId"])
         wait_for("the token is dead", lambda: b"UNAUTHENTICATED" in ctl("sandbox", "list", env=as_user, code=None)[1], 5)
         self.assertTrue(j("image", "remove", image, "--region", region)["success"])
+
+    def test_the_same_folder_is_the_same_image(self):
+        rootfs = busybox_rootfs(os.path.join(self.stack.dir, "same-rootfs"))
+        words = ("image", "import", "--region", self.stack.region.region, "--name", "same", "--rootfs", rootfs)
+        first = self.stack.ctl_json(*words)["reference"]
+        for folder, _dirs, names in os.walk(rootfs):  # read, linked and unlinked: what it holds is the same
+            for name in names:
+                path = os.path.join(folder, name)
+                if not os.path.islink(path):
+                    os.utime(path, ns=(1, os.stat(path).st_mtime_ns))
+        self.assertEqual(self.stack.ctl_json(*words)["reference"], first)
+        with open(os.path.join(rootfs, "more"), "w"):
+            pass
+        self.assertNotEqual(self.stack.ctl_json(*words)["reference"], first)
 
     def test_layout_with_a_tag(self):
         layout = os.path.join(self.stack.dir, "layout")
@@ -141,11 +157,88 @@ class Ctl(SystemTest):
         # a host without the server, and without runsc: each is named, with the way to mend it
         empty = os.path.join(self.stack.dir, "empty-path")
         os.makedirs(empty, exist_ok=True)
-        told = json.loads(self.stack.ctl("--json", "doctor", code=1,
-                                         env={"PATH": empty, "SANDBOXCTL_SOCKET": "/nonexistent"})[0])
-        checks = {c["name"]: c for c in told["checks"]}
+        checks = self.doctor(1, PATH=empty, SANDBOXCTL_SOCKET="/nonexistent")
         self.assertEqual((checks["runsc"]["state"], checks["server"]["state"]), ("bad", "bad"))
         self.assertIn("apt-get install runsc", checks["runsc"]["mend"])
+        self.assertIn("apt-get install nftables", checks["nft"]["mend"])
+        self.assertIn("systemctl start sandboxd", checks["server"]["mend"])
+
+    def doctor(self, code, **env):
+        return {c["name"]: c for c in json.loads(self.stack.ctl("--json", "doctor", code=code, env=env)[0])["checks"]}
+
+    def broken(self, name, mend, **env):
+        check = self.doctor(1, **env)[name]
+        self.assertEqual(check["state"], "bad", check)
+        self.assertIn(mend, check["mend"])
+
+    def test_doctor_names_faults_and_how_to_mend_them(self):
+        tenant = self.stack.tenant()
+        folder = self.stack.backend_dir(tenant)
+        region, storage = f"region {tenant.region}", f"storage {tenant.region} of {tenant.account}"
+        checks = self.doctor(None)
+        self.assertEqual((checks[region]["state"], checks[storage]["state"]), ("ok", "ok"))
+        self.assertEqual([d for _f, dirs, _n in os.walk(folder) for d in dirs if d.startswith("doctor")], [])
+
+        with self.subTest("full disk"):
+            small = os.path.join(self.stack.dir, "small")
+            os.makedirs(small)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], check=True)
+            try:
+                self.broken("disk", "free some space", SANDBOXCTL_STATE=small)
+            finally:
+                subprocess.run(["umount", small], check=True)
+        with self.subTest("storage that is a file"):
+            shutil.rmtree(folder)
+            with open(folder, "w"):
+                pass
+            self.broken(storage, "the folder must be on the region's host")
+            os.remove(folder)
+            os.makedirs(folder)
+        with self.subTest("storage that is away"):
+            keys = os.path.join(self.stack.dir, "keys")
+            with open(keys, "w") as f:
+                f.write("key\n")
+            self.stack.ctl("backend", "create", "--account", tenant.account, "--region", tenant.region, "--kind", "s3",
+                           "--endpoint", f"http://127.0.0.1:{free_port()}", "--bucket", "b", "--access-key-file", keys,
+                           "--secret-key-file", keys)
+            self.broken(storage, "reach the endpoint")
+            self.stack.backend_dir(tenant)
+        with self.subTest("region that is away"):
+            self.stack.region.stop()
+            self.broken(region, "systemctl status sandbox-region")
+            self.stack.region.start()
+        with self.subTest("database that is away"):
+            self.stack.pg.stop()
+            self.broken("database", "is PostgreSQL up")
+            self.stack.pg.start()
+        wait_for("all is well again", lambda: all(self.doctor(None)[n]["state"] == "ok" for n in ("database", region, storage)), 30)
+
+    def test_a_region_moves_and_changes_its_secret(self):
+        ctl, region = self.stack.ctl_json, "moved-1"
+        secret = os.path.join(self.stack.dir, "region-secret")
+        with open(secret, "w") as f:
+            f.write("0123456789abcdef\n")
+        ctl("region", "create", "--name", region, "--socket", "/nowhere.sock")
+        moved = ctl("region", "update", region, "--url", "http://127.0.0.1:1", "--secret-file", secret)["region"]
+        self.assertEqual((moved["url"], moved.get("socket")), ("http://127.0.0.1:1", None))
+        self.assertIn("INVALID", self.stack.ctl("region", "update", region, code=1)[1].decode())
+        self.assertIn("NOT_FOUND", self.stack.ctl("region", "update", "no-such", "--socket", "/x", code=1)[1].decode())
+        # at its old place again, with sandboxes that start there
+        moved = ctl("region", "update", region, "--socket", self.stack.region.socket)["region"]
+        self.assertNotIn("url", moved)
+        wait_for("it is reached", lambda: self.doctor(None)["region " + region]["state"] == "ok", 10)
+        ctl("region", "disable", region)
+
+    def test_lists_inside_an_object_are_tables_too(self):
+        tenant = self.stack.tenant()
+        told = self.stack.ctl("account", "show", tenant.account)[0].decode()
+        self.assertRegex(told, r"(?m)^apps\n  appId +accountId +name +createdAt\n  " + tenant.app + " ")
+        box = tenant.ready()
+        told = self.stack.ctl("why", box["sandboxId"])[0].decode()
+        self.assertRegex(told, r"(?m)^history\n  at +generation +from +to +cause ")
+        told = self.stack.ctl("audit", "--account", tenant.account)[0].decode()
+        self.assertRegex(told, rf"(?m) sandbox.create +sandbox +{box['sandboxId']} +ok ")
+        tenant.terminate(box)
 
     def test_volumes(self):
         tenant = self.stack.tenant()
@@ -170,6 +263,7 @@ class Ctl(SystemTest):
         run = subprocess.run(["bash", "-c", ask], check=True, text=True, stdout=subprocess.PIPE)
         self.assertEqual(run.stdout.split("\n")[:5], ["account", "entitle", "--active", "--scopes", "--cwd"])
         self.assertIn("#compdef sandboxctl", self.stack.ctl("completion", "zsh")[0].decode())
+        self.complete_in_zsh()
         self.stack.ctl("completion", "fish", code=2)
         page = self.stack.ctl("man")[0]
         shown = subprocess.run(["man", "--warnings", "-l", "-"], input=page, check=True, stdout=subprocess.PIPE,
@@ -177,6 +271,42 @@ class Ctl(SystemTest):
         self.assertEqual(shown.stderr, b"")
         self.assertIn(b"account entitle", shown.stdout)
         self.assertNotIn(b"bootstrap", shown.stdout)
+        lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning"], input=page, stdout=subprocess.PIPE, check=False).stdout
+        self.assertEqual(lint, b"")
+        for word in (b"EXIT STATUS", b"124", b"refused by the server", b"not reachable"):
+            self.assertIn(word, shown.stdout)
+
+    def complete_in_zsh(self):
+        """A real zsh with its completion system, on a terminal: what Tab makes of a line."""
+        home = os.path.join(self.stack.dir, "zsh")
+        os.makedirs(home, exist_ok=True)
+        with open(os.path.join(home, "_sandboxctl"), "wb") as f:
+            f.write(self.stack.ctl("completion", "zsh")[0])
+        with open(os.path.join(home, ".zshrc"), "w") as f:
+            f.write(f"fpath=({home} $fpath)\nautoload -U compinit && compinit -u -d {home}/dump\n"
+                    "done-with() { print -r -- \"<$BUFFER>\" >>$HOME/lines; BUFFER=; }\nzle -N done-with\n"
+                    "bindkey '^O' done-with\nPS1='ready> '\nsetopt no_beep\n")
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve("/usr/bin/zsh", ["zsh", "-i"], {"HOME": home, "ZDOTDIR": home, "TERM": "dumb", "PATH": "/usr/bin:/bin"})
+        lines = os.path.join(home, "lines")
+        try:
+            typed = ["sandboxctl acc\t", "sandboxctl account ent\t", "sandboxctl --json account quota X --ac\t",
+                     "sandboxctl region upd\t"]
+            shown = b""
+            while b"ready> " not in shown:
+                self.assertTrue(select.select([terminal], [], [], 20)[0], shown)
+                shown += os.read(terminal, 65536)
+            os.write(terminal, "".join(line + "\x0f" for line in typed).encode())
+            wait_for("zsh has completed", lambda: os.path.exists(lines) and open(lines).read().count("\n") == len(typed), 20)
+        finally:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+            os.close(terminal)
+        with open(lines) as f:
+            self.assertEqual([line.rstrip() for line in f.read().replace(" >", ">").splitlines()],
+                             ["<sandboxctl account>", "<sandboxctl account entitle>",
+                              "<sandboxctl --json account quota X --active>", "<sandboxctl region update>"])
 
 
 if __name__ == "__main__":
