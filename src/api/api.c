@@ -75,6 +75,7 @@ enum sbx_code api_new(const struct api_config *config, struct api **out, struct 
     api->tokens = api_tokens_new(config->token_cache_max, config->token_cache_s, config->rate_per_s,
                                  config->rate_burst);
     api->accesses = api_accesses_new(config->token_cache_max, config->token_cache_s);
+    api->busy = api_busy_new(config->account_requests);
     api->issuers = api_issuers_new(config->net);
     if (open_worker_keys(api, err) != SBX_OK ||
         api_audit_start(&api->cfg.store, &api->audit, err) != SBX_OK) {
@@ -98,6 +99,7 @@ void api_free(struct api *api)
     api_audit_stop(api->audit);
     jwks_close(api->worker_keys);
     api_issuers_free(api->issuers);
+    api_busy_free(api->busy);
     api_accesses_free(api->accesses);
     api_tokens_free(api->tokens);
     assert(pthread_rwlock_destroy(&api->attached_lock) == 0);
@@ -186,6 +188,12 @@ void api_notice(struct api *api, const struct store_notice *notice)
 void api_set_ready(struct api *api, bool ready)
 {
     api->ready = ready;
+}
+
+void api_set_rate(struct api *api, int rate_per_s, int rate_burst, int account_requests)
+{
+    api_tokens_rate(api->tokens, rate_per_s, rate_burst);
+    api_busy_limit(api->busy, account_requests);
 }
 
 char *api_json_text(struct arena *a, const json_t *j)

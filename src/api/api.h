@@ -44,6 +44,7 @@ struct api_config {
     int token_cache_s;   /* the longest life of an entry */
     int rate_per_s;      /* requests a second of one token, 0: no limit */
     int rate_burst;
+    int account_requests; /* of one account under way at once, 0: no limit */
     const char *worker_issuer;    /* iss of the worker check-in's service tokens */
     const char *worker_keys_file; /* JWKS or PEM of that issuer, or */
     const char *worker_keys_url;  /* NULL both: check-ins answer 503 identity.unavailable */
@@ -79,6 +80,8 @@ void api_notice(struct api *api, const struct store_notice *notice);
 
 /* The database was reached and its schema fits: what /readyz says. Any thread. */
 void api_set_ready(struct api *api, bool ready);
+/* The limits of one token and of one account from now on, as in api_config. Any thread. */
+void api_set_rate(struct api *api, int rate_per_s, int rate_burst, int account_requests);
 
 /* docs/openapi.json and GET /openapi.json of the public API, from the route table and the schemas.
  */

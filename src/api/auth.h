@@ -27,6 +27,7 @@ struct api_caller {
 struct api_tokens;
 
 struct api_tokens *api_tokens_new(int max, int life_s, int rate_per_s, int rate_burst);
+void api_tokens_rate(struct api_tokens *t, int rate_per_s, int rate_burst); /* from now on */
 void api_tokens_free(struct api_tokens *t); /* NULL is allowed */
 
 enum api_found { API_FOUND_NO = 0, API_FOUND_YES, API_FOUND_TOO_FAST };

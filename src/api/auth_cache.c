@@ -39,10 +39,17 @@ struct api_tokens *api_tokens_new(int max, int life_s, int rate_per_s, int rate_
         t->sets *= 2;
     t->entries = mem_zalloc(t->sets * WAYS * sizeof(*t->entries));
     t->life_ms = (int64_t)life_s * 1000;
+    assert(pthread_mutex_init(&t->lock, NULL) == 0);
+    api_tokens_rate(t, rate_per_s, rate_burst);
+    return t;
+}
+
+void api_tokens_rate(struct api_tokens *t, int rate_per_s, int rate_burst)
+{
+    (void)pthread_mutex_lock(&t->lock);
     t->rate_per_s = rate_per_s;
     t->rate_burst = rate_burst > 0 ? rate_burst : rate_per_s;
-    assert(pthread_mutex_init(&t->lock, NULL) == 0);
-    return t;
+    (void)pthread_mutex_unlock(&t->lock);
 }
 
 void api_tokens_free(struct api_tokens *t)

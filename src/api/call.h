@@ -11,6 +11,7 @@
 #include "api/api.h"
 #include "api/audit.h"
 #include "api/auth.h"
+#include "api/busy.h"
 #include "base/arena.h"
 #include "base/json.h"
 #include "domain/access.h"
@@ -127,6 +128,7 @@ struct api {
     bool detached;
     struct api_tokens *tokens; /* the digest cache */
     struct api_accesses *accesses;
+    struct api_busy *busy;
     struct api_issuers *issuers;
     struct jwks *worker_keys; /* of service tokens; NULL: none configured */
     struct api_audit *audit;

@@ -79,7 +79,7 @@ static enum sbx_code read_args(struct api_call *c, struct sbx_err *err)
     return c->spec->shape != NULL ? c->spec->shape(c->args, err) : SBX_OK;
 }
 
-/* 403 account access, 403 entitlement, 403 role, in that order. */
+/* 403 account access, 403 entitlement, 403 role, in that order; then 429 for its other requests. */
 static enum sbx_code check_access(struct api_call *c, struct sbx_err *err)
 {
     if (api_access_get(c, err) != SBX_OK)
@@ -91,7 +91,7 @@ static enum sbx_code check_access(struct api_call *c, struct sbx_err *err)
     if ((c->access.roles & c->spec->roles) == 0)
         return err_set(err, SBX_E_ROLE_FORBIDDEN,
                        "This needs an admin or technical member of the account.");
-    return SBX_OK;
+    return api_busy_enter(c->api->busy, c->account_id, c->a, err);
 }
 
 void api_call_audit(struct api_call *c, enum sbx_code code)
@@ -145,7 +145,7 @@ static enum sbx_code check_principal(struct api_call *c, struct sbx_err *err)
         return err_set(err, SBX_E_INSUFFICIENT_SCOPE, "The principal needs the %s permission.",
                        scopes_permission_name(c->spec->permission));
     c->principal = p;
-    return SBX_OK;
+    return api_busy_enter(c->api->busy, c->account_id, c->a, err);
 }
 
 static enum sbx_code run(struct api_call *c, struct sbx_err *err)

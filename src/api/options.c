@@ -13,8 +13,8 @@ const struct config_option API_OPTIONS[] = {
     { "listen", "address", CONFIG_STR, "127.0.0.1", 0, 0, false, "Address of the public listener" },
     { "listen", "port", CONFIG_INT, "8080", 0, 65535, false, "Port of the public listener; 0: any free one" },
     { "listen", "port_file", CONFIG_STR, "", 0, 0, false, "A file that receives the port once it listens" },
-    { "listen", "tls_cert_file", CONFIG_STR, "", 0, 0, false, "PEM certificate chain; empty: no TLS" },
-    { "listen", "tls_key_file", CONFIG_STR, "", 0, 0, false, "PEM key of the certificate" },
+    { "listen", "tls_cert_file", CONFIG_STR, "", 0, 0, false, "PEM certificate chain; empty: no TLS. SIGHUP reads the file again" },
+    { "listen", "tls_key_file", CONFIG_STR, "", 0, 0, false, "PEM key of the certificate. SIGHUP reads the file again" },
     { "listen", "threads", CONFIG_INT, "1", 1, 8, false, "HTTP threads of the public listener" },
     { "listen", "connections_max", CONFIG_INT, "10240", 16, 1000000, false, "Connections of each listener" },
     { "listen", "connections_per_ip", CONFIG_INT, "0", 0, 1000000, false, "Connections of one address; 0: no limit of its own" },
@@ -37,14 +37,14 @@ const struct config_option API_OPTIONS[] = {
     { "work", "deferred_max", CONFIG_INT, "20000", 1, 1000000, false, "Requests that may wait for a region; more: 503" },
     { "work", "output_budget_mb", CONFIG_INT, "256", 16, 65536, false, "Output of all executions in memory, MiB; past it a command is refused" },
     { "work", "body_budget_mb", CONFIG_INT, "256", 2, 65536, false, "Request bodies in memory, MiB; past it 503" },
-    { "work", "drain_timeout_s", CONFIG_INT, "20", 0, 3600, false, "How long a stop waits for requests under way, seconds" },
+    { "work", "drain_timeout_s", CONFIG_INT, "20", 0, 3600, true, "How long a stop waits for requests under way, seconds" },
 
     /* Security */
-    { "seal", "keys_file", CONFIG_SECRET_FILE, "", 0, 0, false, "Keys that secrets are sealed with at rest: '<id> <64 hex digits>', newest first" },
+    { "seal", "keys_file", CONFIG_SECRET_FILE, "", 0, 0, true, "Keys that secrets are sealed with at rest: '<id> <64 hex digits>', newest first; the file is read again" },
     { "auth", "token_cache_max", CONFIG_INT, "8192", 8, 1000000, false, "Tokens kept in memory" },
     { "auth", "token_cache_s", CONFIG_INT, "30", 1, 3600, false, "Longest life of a kept token, seconds" },
-    { "auth", "requests_per_s", CONFIG_INT, "0", 0, 1000000, false, "Requests a second of one token; 0: no limit" },
-    { "auth", "requests_burst", CONFIG_INT, "0", 0, 1000000, false, "Requests at once of one token; 0: as many as a second has" },
+    { "auth", "requests_per_s", CONFIG_INT, "0", 0, 1000000, true, "Requests a second of one token; 0: no limit" },
+    { "auth", "requests_burst", CONFIG_INT, "0", 0, 1000000, true, "Requests at once of one token; 0: as many as a second has" },
     { "auth", "ca_file", CONFIG_STR, "", 0, 0, false, "Trust anchors beside the system's, for JWKS and regions" },
 
     /* Limits of what clients may ask for */
@@ -58,6 +58,7 @@ const struct config_option API_OPTIONS[] = {
     { "limits", "suspended_retention_max_s", CONFIG_INT, "7776000", 1, 31536000, false, "Greatest suspendedRetentionSeconds" },
     { "limits", "suspended_retention_s", CONFIG_INT, "604800", 1, 31536000, false, "Default suspendedRetentionSeconds" },
     { "limits", "output_max", CONFIG_INT, "4194304", 1024, 67108864, false, "Bytes kept of one output stream of a command" },
+    { "limits", "account_requests", CONFIG_INT, "0", 0, 1000000, true, "Requests of one account under way at once, commands included; more: 429; 0: no limit" },
     { "limits", "terminate_wait_s", CONFIG_INT, "30", 1, 300, false, "How long a terminate waits for the region, seconds" },
 
     /* Sandboxes */
@@ -81,9 +82,9 @@ const struct config_option API_OPTIONS[] = {
     { "openvibe", "keys_file", CONFIG_STR, "", 0, 0, false, "JWKS or PEM file with that issuer's public keys" },
     { "openvibe", "jwks_url", CONFIG_STR, "", 0, 0, false, "Or where they are; neither: worker check-ins are off" },
     { "volumes", "purge_delay_s", CONFIG_INT, "604800", 1, 31536000, false, "A removed volume stays restorable so long, seconds" },
-    { "audit", "keep_days", CONFIG_INT, "30", 1, 36500, false, "Audit rows and the history of ended sandboxes, days" },
+    { "audit", "keep_days", CONFIG_INT, "30", 1, 36500, true, "Audit rows and the history of ended sandboxes, days" },
     { "log", "level", CONFIG_STR, "info", 0, 0, true, "debug, info, warn or error" },
-    { "log", "access", CONFIG_BOOL, "true", 0, 0, false, "One line at the end of each request" },
+    { "log", "access", CONFIG_BOOL, "true", 0, 0, true, "One line at the end of each request" },
 };
 /* clang-format on */
 const size_t API_OPTION_COUNT = COUNT_OF(API_OPTIONS);

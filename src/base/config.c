@@ -15,8 +15,10 @@ enum { FILE_LINE_MAX = 4096, NAME_MAX_LEN = 128 };
 struct config {
     const struct config_option *options;
     size_t count;
-    char **values;
+    char *_Atomic *values; /* a reload changes them under whoever reads */
     bool *set;
+    char **retired; /* former values: somebody may still read them */
+    size_t retired_count;
 };
 
 static bool parse_bool(const char *text, bool *out)
@@ -243,12 +245,38 @@ enum sbx_code config_load(const struct config_option *options, size_t count, con
     return SBX_OK;
 }
 
+size_t config_take(struct config *c, const struct config *fresh, struct buf *restart)
+{
+    size_t taken = 0;
+
+    assert(c->options == fresh->options);
+    for (size_t i = 0; i < c->count; i++) {
+        const struct config_option *o = &c->options[i];
+
+        if (strcmp(c->values[i], fresh->values[i]) == 0)
+            continue;
+        if (!o->reload) {
+            (void)buf_printf(restart, "%s[%s] %s", restart->len > 0 ? ", " : "", o->section,
+                             o->key);
+            continue;
+        }
+        c->retired = mem_realloc(c->retired, (c->retired_count + 1) * sizeof(*c->retired));
+        c->retired[c->retired_count++] = c->values[i];
+        c->values[i] = mem_strdup(fresh->values[i]);
+        taken++;
+    }
+    return taken;
+}
+
 void config_free(struct config *c)
 {
     if (c == NULL)
         return;
     for (size_t i = 0; i < c->count; i++)
         free(c->values[i]);
+    for (size_t i = 0; i < c->retired_count; i++)
+        free(c->retired[i]);
+    free(c->retired);
     free(c->values);
     free(c->set);
     free(c);

@@ -45,6 +45,11 @@ MUST_USE enum sbx_code config_load(const struct config_option *options, size_t c
                                    struct sbx_err *err);
 void config_free(struct config *c); /* NULL is allowed */
 
+/* A reload: takes over what differs in fresh (of the same table) and is marked reload; other threads
+ * may read c meanwhile, and a text they got stays theirs until config_free. What differs and is not
+ * marked is named in restart, separated by commas. One thread. Gives how many were taken over. */
+size_t config_take(struct config *c, const struct config *fresh, struct buf *restart);
+
 /* The option must exist in the table and have that type: anything else is our bug (assert). */
 const char *config_str(const struct config *c, const char *section,
                        const char *key); /* "" when not set */

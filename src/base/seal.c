@@ -1,6 +1,7 @@
 #include "base/seal.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ struct key {
 };
 
 struct seal_keys {
+    pthread_rwlock_t *lock; /* of what follows: a rotation changes it under whoever seals */
     size_t count;
     struct key keys[SEAL_KEYS_MAX];
 };
@@ -26,14 +28,27 @@ void seal_keys_free(struct seal_keys *keys)
 {
     if (keys == NULL)
         return;
+    (void)pthread_rwlock_destroy(keys->lock);
+    free(keys->lock);
     secret_wipe(keys, sizeof(*keys));
     free(keys);
+}
+
+void seal_keys_take(struct seal_keys *keys, const struct seal_keys *fresh)
+{
+    (void)pthread_rwlock_wrlock(keys->lock);
+    keys->count = fresh->count;
+    memcpy(keys->keys, fresh->keys, sizeof(keys->keys));
+    (void)pthread_rwlock_unlock(keys->lock);
 }
 
 enum sbx_code seal_keys_parse(const char *text, struct seal_keys **out, struct sbx_err *err)
 {
     struct seal_keys *keys = mem_zalloc(sizeof(*keys));
     enum sbx_code code = SBX_OK;
+
+    keys->lock = mem_zalloc(sizeof(*keys->lock));
+    (void)pthread_rwlock_init(keys->lock, NULL);
 
     while (*text != 0 && code == SBX_OK) {
         size_t line = strcspn(text, "\n");
@@ -75,7 +90,7 @@ enum sbx_code seal_keys_parse(const char *text, struct seal_keys **out, struct s
 enum sbx_code seal_close(const struct seal_keys *keys, const char *context, const void *data,
                          size_t len, struct buf *out, struct sbx_err *err)
 {
-    const struct key *k;
+    struct key k;
     unsigned char nonce[NONCE];
     unsigned char tag[TAG];
     unsigned char id_len;
@@ -86,21 +101,26 @@ enum sbx_code seal_close(const struct seal_keys *keys, const char *context, cons
 
     if (keys == NULL)
         return err_set(err, SBX_E_UNAVAILABLE, "no sealing key is loaded");
-    k = &keys->keys[0];
-    id_len = (unsigned char)strlen(k->id);
+    (void)pthread_rwlock_rdlock(keys->lock);
+    k = keys->keys[0];
+    (void)pthread_rwlock_unlock(keys->lock);
+    id_len = (unsigned char)strlen(k.id);
     random_bytes(nonce, sizeof(nonce));
-    if (!buf_puts(out, "v1") || !buf_append(out, &id_len, 1) || !buf_puts(out, k->id) ||
-        !buf_append(out, nonce, sizeof(nonce)) || (to = buf_reserve(out, len + TAG)) == NULL)
+    if (!buf_puts(out, "v1") || !buf_append(out, &id_len, 1) || !buf_puts(out, k.id) ||
+        !buf_append(out, nonce, sizeof(nonce)) || (to = buf_reserve(out, len + TAG)) == NULL) {
+        secret_wipe(&k, sizeof(k));
         return err_set(err, SBX_E_TOO_LARGE, "the value is too large to seal");
+    }
     ctx = EVP_CIPHER_CTX_new();
     assert(ctx != NULL);
-    ok = EVP_EncryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, k->bytes, nonce) == 1 &&
+    ok = EVP_EncryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, k.bytes, nonce) == 1 &&
          EVP_EncryptUpdate(ctx, NULL, &n, (const unsigned char *)context, (int)strlen(context)) ==
              1 &&
          EVP_EncryptUpdate(ctx, (unsigned char *)to, &n, data, (int)len) == 1 &&
          EVP_EncryptFinal_ex(ctx, (unsigned char *)to + n, &n) == 1 &&
          EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_GET_TAG, TAG, tag) == 1;
     EVP_CIPHER_CTX_free(ctx);
+    secret_wipe(&k, sizeof(k));
     assert(ok);
     out->len += len;
     return buf_append(out, tag, sizeof(tag))
@@ -108,26 +128,34 @@ enum sbx_code seal_close(const struct seal_keys *keys, const char *context, cons
                : err_set(err, SBX_E_TOO_LARGE, "the value is too large to seal");
 }
 
-/* The key that a sealed value names and where its nonce begins; NULL when there is none. */
-static const struct key *find(const struct seal_keys *keys, const unsigned char *p, size_t len,
-                              size_t *at)
+/* A copy of the key that a sealed value names, its place in the list, and where the value's nonce
+ * begins; false when there is none. */
+static bool find(const struct seal_keys *keys, const unsigned char *p, size_t len, struct key *out,
+                 size_t *place, size_t *at)
 {
+    bool found = false;
+
     if (keys == NULL || len < 3 || memcmp(p, "v1", 2) != 0 || len < 3U + p[2] + NONCE + TAG)
-        return NULL;
+        return false;
     *at = 3U + p[2];
-    for (size_t i = 0; i < keys->count; i++) {
-        if (strlen(keys->keys[i].id) == p[2] && memcmp(keys->keys[i].id, p + 3, p[2]) == 0)
-            return &keys->keys[i];
+    (void)pthread_rwlock_rdlock(keys->lock);
+    for (size_t i = 0; i < keys->count && !found; i++) {
+        if (strlen(keys->keys[i].id) == p[2] && memcmp(keys->keys[i].id, p + 3, p[2]) == 0) {
+            *out = keys->keys[i];
+            *place = i;
+            found = true;
+        }
     }
-    return NULL;
+    (void)pthread_rwlock_unlock(keys->lock);
+    return found;
 }
 
 enum sbx_code seal_open(const struct seal_keys *keys, const char *context, const void *sealed,
                         size_t len, struct secret **out, struct sbx_err *err)
 {
     const unsigned char *p = sealed;
-    size_t at = 0;
-    const struct key *k = find(keys, p, len, &at);
+    size_t at = 0, place;
+    struct key k;
     unsigned char tag[TAG];
     unsigned char *plain;
     size_t body;
@@ -135,20 +163,21 @@ enum sbx_code seal_open(const struct seal_keys *keys, const char *context, const
     int n = 0;
     bool ok;
 
-    if (k == NULL)
+    if (!find(keys, p, len, &k, &place, &at))
         return err_set(err, SBX_E_INTERNAL, "a sealed value names a key that is not loaded");
     body = len - at - NONCE - TAG;
     memcpy(tag, p + len - TAG, TAG);
     plain = mem_zalloc(body + 1);
     ctx = EVP_CIPHER_CTX_new();
     assert(ctx != NULL);
-    ok = EVP_DecryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, k->bytes, p + at) == 1 &&
+    ok = EVP_DecryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, k.bytes, p + at) == 1 &&
          EVP_DecryptUpdate(ctx, NULL, &n, (const unsigned char *)context, (int)strlen(context)) ==
              1 &&
          EVP_DecryptUpdate(ctx, plain, &n, p + at + NONCE, (int)body) == 1 &&
          EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_SET_TAG, TAG, tag) == 1 &&
          EVP_DecryptFinal_ex(ctx, plain + n, &n) == 1;
     EVP_CIPHER_CTX_free(ctx);
+    secret_wipe(&k, sizeof(k));
     if (ok)
         *out = secret_new(plain, body);
     secret_wipe(plain, body);
@@ -158,7 +187,10 @@ enum sbx_code seal_open(const struct seal_keys *keys, const char *context, const
 
 bool seal_is_old(const struct seal_keys *keys, const void *sealed, size_t len)
 {
-    size_t at = 0;
+    size_t at = 0, place = 0;
+    struct key k;
+    bool found = find(keys, sealed, len, &k, &place, &at);
 
-    return keys == NULL || find(keys, sealed, len, &at) != &keys->keys[0];
+    secret_wipe(&k, sizeof(k));
+    return !found || place != 0;
 }

@@ -30,6 +30,8 @@ struct seal_keys;
 MUST_USE enum sbx_code seal_keys_parse(const char *text, struct seal_keys **out,
                                        struct sbx_err *err);
 void seal_keys_free(struct seal_keys *keys); /* NULL is allowed */
+/* A rotation: keys holds what fresh holds from now on. Other threads may seal and open meanwhile. */
+void seal_keys_take(struct seal_keys *keys, const struct seal_keys *fresh);
 
 /* keys NULL: none are loaded; closing is SBX_E_UNAVAILABLE then, opening SBX_E_INTERNAL. */
 /* Appends the sealed value to out (whose max must allow SEAL_OVERHEAD_MAX more). */

@@ -113,6 +113,10 @@ struct driver_ops {
     enum sbx_code (*open)(const struct config *config, const struct driver_events *events,
                           struct driver **out, struct sbx_err *err);
     void (*close)(struct driver *d); /* leaves every sandbox running */
+    /* Takes over what is marked reload, is the driver's, and is not read anew each time. check: says
+     * only whether it could. On an error nothing is changed. NULL: there is nothing. */
+    enum sbx_code (*reload)(struct driver *d, const struct config *fresh, bool check,
+                            struct sbx_err *err);
 
     /* Everything up to the point where starting is one step: image, disk, network, bundle.
      * SBX_E_INVALID: the request names an image or address that cannot be; SBX_E_UNAVAILABLE: worth

@@ -17,6 +17,8 @@ enum { POOL_BITS_MIN = 16, POOL_BITS_MAX = 24, POOL6_BITS = 64, RESERVED_SLOTS =
 
 static const char default_pool[] = "10.213.0.0/16";
 
+static const char DENY_NAME[] = "[egress] deny";
+
 /* The strings of a configuration as ranges. */
 static enum sbx_code read_ranges(const char *what, const char *const *list, size_t max,
                                  struct netrule_cidr *out, size_t *count, struct sbx_err *err)
@@ -100,7 +102,7 @@ static enum sbx_code read_config(struct egress *e, const struct egress_config *c
     (void)snprintf(e->host_link, sizeof(e->host_link), "sbx%sh", e->tag);
     code = read_pools(e, c, err);
     if (code == SBX_OK)
-        code = read_ranges("the further denied ranges", c->deny, EGRESS_DENY_MAX, e->deny,
+        code = read_ranges(DENY_NAME, c->deny, EGRESS_DENY_MAX, e->deny,
                            &e->deny_count, err);
     if (code == SBX_OK && c->upstream != NULL && c->upstream[0] != NULL)
         code = read_ranges("the resolver's upstream", c->upstream, EGRESS_UPSTREAM_MAX, e->upstream,
@@ -270,6 +272,7 @@ enum sbx_code egress_open(const struct egress_config *config, struct egress **ou
 
     e->helper_fd = e->wake_fd = -1;
     e->resolver.process.pidfd = e->proxy.process.pidfd = -1;
+    e->resolver.config_fd = e->proxy.config_fd = -1;
     (void)pthread_mutex_init(&e->lock, NULL);
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -292,14 +295,49 @@ enum sbx_code egress_open(const struct egress_config *config, struct egress **ou
         code = prepare_host(e, err);
     if (code == SBX_OK)
         code = egress_strays_remove(e, &strays, err);
-    if (code == SBX_OK)
+    if (code == SBX_OK) {
+        egress_denied_begin(e);
         code = egress_service_start(e, err);
+    }
     if (code != SBX_OK) {
         egress_close(e);
         return code;
     }
     *out = e;
     return SBX_OK;
+}
+
+static void deny_swap(struct egress *e, const struct netrule_cidr *deny, size_t count)
+{
+    pthread_mutex_lock(&e->lock);
+    memcpy(e->deny, deny, count * sizeof(*deny));
+    e->deny_count = count;
+    pthread_mutex_unlock(&e->lock);
+}
+
+enum sbx_code egress_set_deny(struct egress *e, const char *const *deny, bool check,
+                              struct sbx_err *err)
+{
+    SCOPED_BUF struct buf inside = BUF_INIT(EGRESS_SCRIPT_MAX);
+    SCOPED_BUF struct buf host = BUF_INIT(EGRESS_SCRIPT_MAX);
+    struct netrule_cidr fresh[EGRESS_DENY_MAX], old[EGRESS_DENY_MAX];
+    size_t count = 0, old_count = e->deny_count;
+    enum sbx_code code = read_ranges(DENY_NAME, deny, EGRESS_DENY_MAX, fresh, &count, err);
+
+    if (code != SBX_OK || check)
+        return code;
+    memcpy(old, e->deny, sizeof(old));
+    deny_swap(e, fresh, count);
+    egress_nft_deny(e, false, &inside);
+    egress_nft_deny(e, true, &host);
+    code = egress_nft(e, false, &inside, err);
+    if (code == SBX_OK)
+        code = egress_nft(e, true, &host, err);
+    if (code != SBX_OK)
+        deny_swap(e, old, old_count);
+    else
+        egress_service_reconfigure(e);
+    return code;
 }
 
 /* Puts the host's forwarding back to what it was, unless somebody else has rules for it by now. */

@@ -84,6 +84,11 @@ struct egress_lease {
  * right is missing, the message says which. */
 MUST_USE enum sbx_code egress_open(const struct egress_config *config, struct egress **out,
                                    struct sbx_err *err);
+/* Denies these further ranges instead of the former ones, to sandboxes that run too; connections
+ * that are there go on. check: says only whether the list would do. SBX_E_INVALID names the entry
+ * that is wrong, and nothing is changed. */
+MUST_USE enum sbx_code egress_set_deny(struct egress *e, const char *const *deny, bool check,
+                                       struct sbx_err *err);
 /* Ends resolver and proxy; sandboxes keep their namespaces and rules.  When there are none, nothing
  * of this gateway stays on the host.  NULL is allowed. */
 void egress_close(struct egress *e);
@@ -129,6 +134,9 @@ struct egress_denied {
 MUST_USE enum sbx_code egress_denied_list(struct egress *e, const char *id, struct arena *a,
                                           struct egress_denied **out, size_t *count,
                                           struct sbx_err *err);
+/* Denied attempts of all sandboxes since this gateway started, ended sandboxes included; grows only.
+ * -1: it cannot be read now. */
+int64_t egress_denied_total(struct egress *e);
 /* A new object for /v1/capacity: which modes work and why not. */
 json_t *egress_features(struct egress *e);
 

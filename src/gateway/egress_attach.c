@@ -163,8 +163,11 @@ enum sbx_code egress_attach(struct egress *e, const char *id, const struct drive
     struct egress_rules rules;
     struct egress_lease lease;
     bool link, spare;
-    enum sbx_code code = egress_rules_parse(e, network, &rules, err);
+    enum sbx_code code;
 
+    pthread_mutex_lock(&e->lock);
+    code = egress_rules_parse(e, network, &rules, err);
+    pthread_mutex_unlock(&e->lock);
     if (code != SBX_OK)
         return code;
     assert(id_valid(id));

@@ -157,6 +157,45 @@ enum sbx_code egress_denied_list(struct egress *e, const char *id, struct arena 
     return SBX_OK;
 }
 
+/* What the rules have counted since the gateway's namespace was made; -1: not to be read. */
+static int64_t counted(struct egress *e)
+{
+    static const char *const args[] = { "list", "counter", "inet", "sbx", "denied", NULL };
+    SCOPED_BUF struct buf text = BUF_INIT(LISTING_MAX);
+    SCOPED_JSON json_t *root = NULL;
+    struct sbx_err err = { 0 };
+    const json_t *list;
+
+    if (egress_nft_json(e, args, &text, &err) != SBX_OK ||
+        json_parse_object(text.data, text.len, &root, &err) != SBX_OK)
+        return -1;
+    list = json_object_get(root, "nftables");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *counter = json_object_get(json_array_get(list, i), "counter");
+
+        if (counter != NULL)
+            return json_get_int(counter, "packets", -1);
+    }
+    return -1;
+}
+
+void egress_denied_begin(struct egress *e)
+{
+    int64_t now = counted(e);
+
+    e->denied_before = now > 0 ? now : 0;
+}
+
+int64_t egress_denied_total(struct egress *e)
+{
+    int64_t now = counted(e), proxy;
+
+    pthread_mutex_lock(&e->lock);
+    proxy = e->proxy_denied;
+    pthread_mutex_unlock(&e->lock);
+    return now < 0 ? -1 : now - e->denied_before + proxy;
+}
+
 json_t *egress_features(struct egress *e)
 {
     json_t *j = json_object();

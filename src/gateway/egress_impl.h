@@ -77,7 +77,7 @@ struct egress {
     struct in_addr uplink; /* first address of its /30 */
     bool ipv6;
     struct in6_addr pool6;
-    struct netrule_cidr deny[EGRESS_DENY_MAX];
+    struct netrule_cidr deny[EGRESS_DENY_MAX]; /* with lock, once the service runs */
     size_t deny_count;
     struct netrule_cidr upstream[EGRESS_UPSTREAM_MAX];
     size_t upstream_count;
@@ -89,6 +89,8 @@ struct egress {
     struct egress_entry *entries;
     unsigned char *slots; /* enum egress_slot, by number */
     unsigned spares;
+    int64_t proxy_denied;  /* by the proxy since the start */
+    int64_t denied_before; /* by the rules before it */
     int64_t spare_ms; /* monotonic: no new spare before */
 
     /* The service thread: starts, watches and restarts resolver and proxy (they die with it), and
@@ -100,6 +102,7 @@ struct egress {
     bool stop, proxy_wanted;
     struct egress_child {
         struct process process;
+        int config_fd; /* its configuration, a memory file; -1: it never ran */
         bool ready;
         int64_t started_ms, retry_ms; /* monotonic */
         int failures;
@@ -158,7 +161,12 @@ const char *egress_program(const char *name, char path[EGRESS_PATH_SIZE]); /* NU
 MUST_USE enum sbx_code egress_file_write(const struct egress *e, const char *name, const char *text,
                                          size_t len, mode_t mode, struct sbx_err *err);
 
+/* egress_denied.c: what was counted before this gateway is not its own. */
+void egress_denied_begin(struct egress *e);
+
 /* egress_nft.c: rule texts. */
+/* The denied ranges of both tables anew, in the host's or the gateway's. */
+void egress_nft_deny(const struct egress *e, bool host, struct buf *out);
 void egress_nft_gateway(const struct egress *e, struct buf *out); /* base, also over an older one */
 void egress_nft_host(const struct egress *e, bool close_forwarding, struct buf *out);
 void egress_nft_attach(const struct egress *e, const struct egress_entry *n, struct buf *out);
@@ -178,6 +186,8 @@ MUST_USE enum sbx_code egress_strays_remove(struct egress *e, size_t *removed, s
 MUST_USE enum sbx_code egress_service_start(struct egress *e, struct sbx_err *err);
 void egress_service_stop(struct egress *e);
 void egress_service_wake(struct egress *e); /* what it waits for has changed */
+/* Resolver and proxy, when they run, take over the denied ranges of now and go on. */
+void egress_service_reconfigure(struct egress *e);
 /* A proxy that runs and answers, started when it is first needed. */
 MUST_USE enum sbx_code egress_proxy_need(struct egress *e, bool wait, struct sbx_err *err);
 /* A socket of the gateway namespace, whatever namespace the caller is in; -1 with errno. */

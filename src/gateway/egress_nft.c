@@ -1,6 +1,8 @@
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "gateway/egress_impl.h"
 
 /* The rules as nft text.  Every script may be applied over what is there: add is
@@ -36,6 +38,7 @@ static const char gateway_base[] =
     "add chain inet sbx forward { type filter hook forward priority 0; policy drop; }\n"
     "add chain inet sbx output { type filter hook output priority 0; policy drop; }\n"
     "add chain inet sbx post { type nat hook postrouting priority 100; policy accept; }\n"
+    "add counter inet sbx denied\n"
     "flush set inet sbx infra4\nflush set inet sbx infra6\n"
     "flush set inet sbx upstream4\nflush set inet sbx upstream6\n"
     "flush chain inet sbx pre\nflush chain inet sbx owner\nflush chain inet sbx input\n"
@@ -84,6 +87,19 @@ static void add_ranges(const struct egress *e, int family, const char *table, co
         }
     /* IPv4-mapped addresses have no place on a wire; the table of ranges knows them as IPv4. */
     (void)buf_puts(out, family == 6 ? "::ffff:0:0/96 }\n" : "255.255.255.255 }\n");
+}
+
+void egress_nft_deny(const struct egress *e, bool host, struct buf *out)
+{
+    char table[32];
+
+    if (host)
+        (void)snprintf(table, sizeof(table), "inet sbx_%s", e->tag);
+    else
+        (void)str_copy(table, sizeof(table), table_gateway);
+    (void)buf_printf(out, "flush set %s infra4\nflush set %s infra6\n", table, table);
+    add_ranges(e, 4, table, "infra4", out);
+    add_ranges(e, 6, table, "infra6", out);
 }
 
 static void add_upstream(const struct egress *e, const char *table, struct buf *out)
@@ -271,7 +287,7 @@ void egress_nft_attach(const struct egress *e, const struct egress_entry *entry,
     (void)buf_printf(
         out,
         "add chain inet sbx c%u\nadd chain inet sbx x%u\n"
-        "add rule inet sbx x%u counter name n%u\n"
+        "add rule inet sbx x%u counter name n%u\nadd rule inet sbx x%u counter name denied\n"
         "add rule inet sbx x%u meta nfproto ipv4 meta l4proto { tcp, udp } update @d4_%u { ip "
         "daddr "
         ". meta l4proto . th dport }\n"
@@ -283,7 +299,7 @@ void egress_nft_attach(const struct egress *e, const struct egress_entry *entry,
         "daddr . meta l4proto }\n"
         "add rule inet sbx x%u meta l4proto tcp reject with tcp reset\n"
         "add rule inet sbx x%u drop\n",
-        n, n, n, n, n, n, n, n, n, n, n, n, n, n);
+        n, n, n, n, n, n, n, n, n, n, n, n, n, n, n);
     add_allowed(&entry->rules, 4, n, out);
     add_allowed(&entry->rules, 6, n, out);
     if (open)

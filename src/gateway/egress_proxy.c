@@ -151,8 +151,10 @@ bool egress_proxy_answer(struct egress *e, char *line)
     if (n != NULL) {
         if (unescape(field[1], host, sizeof(host)))
             allowed = egress_rules_allow(e, &n->rules, host, (int)port, name);
-        if (!ask || !allowed)
+        if (!ask || !allowed) {
             count(n, name, (int)port);
+            e->proxy_denied++;
+        }
     }
     pthread_mutex_unlock(&e->lock);
     return n != NULL && (allowed || !ask);

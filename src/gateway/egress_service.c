@@ -66,14 +66,21 @@ static bool listens(const struct egress *e, const struct egress_child_kind *kind
     return fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0;
 }
 
+static bool write_config(struct egress *e, const struct egress_child_kind *kind, int fd)
+{
+    SCOPED_BUF struct buf text = BUF_INIT(EGRESS_CONFIG_MAX);
+
+    kind->configure(e, &text);
+    return !text.full && fd >= 0 && ftruncate(fd, 0) == 0 &&
+           pwrite(fd, text.data, text.len, 0) == (ssize_t)text.len;
+}
+
 static enum sbx_code spawn(struct egress *e, const struct egress_child_kind *kind,
                            struct egress_child *c, struct sbx_err *err)
 {
-    SCOPED_BUF struct buf text = BUF_INIT(EGRESS_CONFIG_MAX);
-    SCOPED_FD int config = memfd_create(kind->name, MFD_CLOEXEC);
     char program[EGRESS_PATH_SIZE], net[EGRESS_PATH_SIZE + 8], path[64];
     struct process_spec spec = PROCESS_SPEC_INIT;
-    int keep[2] = { config, -1 };
+    int keep[2] = { -1, -1 };
     /* Its own user; it dies with this thread. */
     const char *argv[] = { "nsenter", net,        "setpriv",        "--reuid",        kind->user,
                            "--regid", kind->user, "--clear-groups", "--no-new-privs", "--pdeathsig",
@@ -82,11 +89,13 @@ static enum sbx_code spawn(struct egress *e, const struct egress_child_kind *kin
 
     if (egress_program(kind->name, program) == NULL)
         return err_set(err, SBX_E_UNAVAILABLE, "the program %s is not installed", kind->name);
-    kind->configure(e, &text);
-    if (config < 0 || text.full || write(config, text.data, text.len) != (ssize_t)text.len)
+    if (c->config_fd < 0)
+        c->config_fd = memfd_create(kind->name, MFD_CLOEXEC);
+    keep[0] = c->config_fd;
+    if (!write_config(e, kind, c->config_fd))
         return err_set(err, SBX_E_INTERNAL, "the configuration of %s", kind->name);
     (void)snprintf(net, sizeof(net), "--net=%s", e->ns_path);
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", config);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", c->config_fd);
     spec.argv = argv;
     spec.keep = keep;
 
@@ -358,6 +367,26 @@ enum sbx_code egress_service_start(struct egress *e, struct sbx_err *err)
     return code;
 }
 
+static void reconfigure(struct egress *e, const struct egress_child_kind *kind,
+                        struct egress_child *c)
+{
+    if (c->process.pid == 0) /* its next start does it */
+        return;
+    if (write_config(e, kind, c->config_fd))
+        process_kill(&c->process, SIGHUP);
+    else
+        child_failed(c, kind, "its configuration could not be written");
+}
+
+void egress_service_reconfigure(struct egress *e)
+{
+    pthread_mutex_lock(&e->lock);
+    reconfigure(e, &egress_child_resolver, &e->resolver);
+    reconfigure(e, &egress_child_proxy, &e->proxy);
+    pthread_mutex_unlock(&e->lock);
+    egress_service_wake(e);
+}
+
 void egress_service_stop(struct egress *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -368,4 +397,6 @@ void egress_service_stop(struct egress *e)
     thread_join(&e->service);
     fd_close(&e->helper_fd);
     fd_close(&e->wake_fd);
+    fd_close(&e->resolver.config_fd);
+    fd_close(&e->proxy.config_fd);
 }

@@ -18,6 +18,7 @@
 #include "base/scoped.h"
 #include "base/str.h"
 #include "base/time.h"
+#include "gateway/egress.h"
 #include "gateway/gateway_impl.h"
 
 enum {
@@ -25,7 +26,7 @@ enum {
     PURGE_EVERY_S = 3600,
     RECONCILE_THREADS = 8,
     SECRET_MAX = 4096,
-    UIDS_MAX = 64,
+    SECRET_MIN = 16, /* bytes */
 };
 
 const struct metrics_def gateway_metrics[] = {
@@ -62,6 +63,10 @@ const struct metrics_def gateway_metrics[] = {
                            METRICS_GAUGE,
                            "Output held in memory.",
                            { NULL } },
+    [GATEWAY_M_DENIED] = { "sandbox_region_denied_egress_total",
+                           METRICS_COUNTER,
+                           "Attempts of sandboxes to get out that were refused.",
+                           { NULL } },
     [GATEWAY_M_READY] = { "sandbox_region_ready_seconds",
                           METRICS_HISTOGRAM,
                           "From the start of a deploy to READY.",
@@ -77,6 +82,7 @@ static void set_gauges(void *arg)
 {
     struct gateway *g = arg;
     struct relay_stats stats;
+    int64_t denied = -1;
 
     relay_stats(g->relay, &stats);
     (void)pthread_mutex_lock(&g->lock);
@@ -85,6 +91,10 @@ static void set_gauges(void *arg)
     (void)pthread_mutex_unlock(&g->lock);
     metrics_set(g->counters, GATEWAY_M_RUNNING, METRICS_PLAIN, (int64_t)stats.executions);
     metrics_set(g->counters, GATEWAY_M_OUTPUT, METRICS_PLAIN, (int64_t)stats.output_bytes);
+    if (g->driver->ops->egress != NULL && g->driver->ops->egress(g->driver) != NULL)
+        denied = egress_denied_total(g->driver->ops->egress(g->driver));
+    if (denied >= 0)
+        metrics_set(g->counters, GATEWAY_M_DENIED, METRICS_PLAIN, denied);
 }
 
 /* ---- what driver and agents tell ---- */
@@ -417,36 +427,55 @@ static enum sbx_code open_state(struct gateway *g, struct sbx_err *err)
     return SBX_OK;
 }
 
-static enum sbx_code read_secrets(struct gateway *g, struct sbx_err *err)
+static void who_fini(struct gateway_who *who)
 {
-    static const struct {
-        const char *key, *name;
-    } FILES[] = { { "secret_file", "[listen] secret_file" },
-                  { "process_secret_file", "[listen] process_secret_file" } };
-    struct secret **into[] = { &g->secret, &g->process_secret };
-    uint32_t *uids = arena_zalloc(g->arena, UIDS_MAX * sizeof(*uids));
+    secret_free(who->secret);
+    secret_free(who->process_secret);
+    *who = (struct gateway_who){ 0 };
+}
+
+/* Each line of a secret file is a secret: the old and the new one while they are being changed. */
+static enum sbx_code read_secret(const struct config *c, const char *key, struct secret **out,
+                                 struct sbx_err *err)
+{
+    const char *path = config_str(c, "listen", key), *line;
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "[listen] %s", key);
+    if (path[0] == 0)
+        return SBX_OK;
+    if (secret_read_file(path, name, SECRET_MAX, out, err) != SBX_OK)
+        return err->code;
+    line = secret_reveal(*out);
+    do {
+        size_t len = strcspn(line, "\n");
+
+        if (len < SECRET_MIN)
+            return err_set(err, SBX_E_INVALID, "%s must hold at least %d bytes on each line", name,
+                           SECRET_MIN);
+        line += len + (line[len] == '\n');
+    } while (*line != 0);
+    return SBX_OK;
+}
+
+/* On a failure who holds what who_fini takes away. */
+static enum sbx_code read_who(const struct config *c, struct gateway_who *who, struct sbx_err *err)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
     const char **texts;
-    size_t count;
 
-    for (size_t i = 0; i < COUNT_OF(FILES); i++) {
-        const char *path = config_str(g->config, "listen", FILES[i].key);
-
-        if (path[0] != 0 &&
-            secret_read_file(path, FILES[i].name, SECRET_MAX, into[i], err) != SBX_OK)
-            return err->code;
-        if (*into[i] != NULL && secret_len(*into[i]) < 16)
-            return err_set(err, SBX_E_INVALID, "%s must hold at least 16 bytes", FILES[i].name);
-    }
-    texts = config_list(g->config, "listen", "socket_uids", g->arena, &count);
-    for (size_t i = 0; i < count; i++) {
+    if (read_secret(c, "secret_file", &who->secret, err) != SBX_OK ||
+        read_secret(c, "process_secret_file", &who->process_secret, err) != SBX_OK)
+        return err->code;
+    texts = config_list(c, "listen", "socket_uids", a, &who->uid_count);
+    for (size_t i = 0; i < who->uid_count; i++) {
         int64_t uid;
 
-        if (i == UIDS_MAX || !str_parse_int(texts[i], 0, UINT32_MAX, &uid))
-            return err_set(err, SBX_E_INVALID, "[listen] socket_uids must be uids");
-        uids[i] = (uint32_t)uid;
+        if (i == GATEWAY_UIDS_MAX || !str_parse_int(texts[i], 0, UINT32_MAX, &uid))
+            return err_set(err, SBX_E_INVALID, "[listen] socket_uids must be at most %d uids",
+                           GATEWAY_UIDS_MAX);
+        who->uids[i] = (uint32_t)uid;
     }
-    g->uids = uids;
-    g->uid_count = count;
     return SBX_OK;
 }
 
@@ -523,7 +552,7 @@ static enum sbx_code serve(struct gateway *g, struct sbx_err *err)
     size_t n = 0;
 
     if (config_int(c, "listen", "port") != 0 || config_str(c, "listen", "port_file")[0] != 0) {
-        if (g->secret == NULL)
+        if (g->who.secret == NULL)
             return err_set(err, SBX_E_INVALID, "the TCP listener needs [listen] secret_file");
         listeners[n++] = (struct http_listener){
             .name = "region",
@@ -582,12 +611,13 @@ enum sbx_code gateway_start(const struct config *config, struct gateway **out, s
     g->jobs = queue_new((size_t)config_int(config, "limits", "deploy_queue"));
     g->archives = queue_new((size_t)config_int(config, "limits", "deploy_queue"));
     (void)pthread_mutex_init(&g->lock, NULL);
+    (void)pthread_rwlock_init(&g->who_lock, NULL);
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&g->timer_wake, &attr);
     (void)pthread_condattr_destroy(&attr);
     /* HTTP comes before the workers: a job answers through it, and finds none before a request. */
-    if (read_secrets(g, err) != SBX_OK || open_state(g, err) != SBX_OK ||
+    if (read_who(config, &g->who, err) != SBX_OK || open_state(g, err) != SBX_OK ||
         open_relay(g, err) != SBX_OK || open_driver(g, err) != SBX_OK ||
         reconcile(g, err) != SBX_OK || serve(g, err) != SBX_OK || start_workers(g, err) != SBX_OK) {
         gateway_stop(g, 0);
@@ -595,6 +625,35 @@ enum sbx_code gateway_start(const struct config *config, struct gateway **out, s
     }
     metrics_on_print(g->metrics, set_gauges, g);
     *out = g;
+    return SBX_OK;
+}
+
+enum sbx_code gateway_reload(struct gateway *g, const struct config *fresh, struct sbx_err *err)
+{
+    const struct driver_ops *ops = g->driver->ops;
+    struct gateway_who who = { 0 }, old;
+    enum sbx_code code = read_who(fresh, &who, err);
+
+    if (code == SBX_OK && who.secret == NULL && gateway_port(g) != 0)
+        code = err_set(err, SBX_E_INVALID, "the TCP listener needs [listen] secret_file");
+    if (code == SBX_OK && ops->reload != NULL)
+        code = ops->reload(g->driver, fresh, true, err);
+    if (code == SBX_OK)
+        code = http_server_reload_tls(g->http, err);
+    if (code == SBX_OK && ops->reload != NULL)
+        code = ops->reload(g->driver, fresh, false, err);
+    if (code != SBX_OK) {
+        who_fini(&who);
+        return code;
+    }
+    (void)pthread_rwlock_wrlock(&g->who_lock);
+    old = g->who;
+    g->who = who;
+    (void)pthread_rwlock_unlock(&g->who_lock);
+    who_fini(&old);
+    (void)pthread_mutex_lock(&g->lock);
+    g->sandboxes_max = (size_t)config_int(fresh, "limits", "sandboxes");
+    (void)pthread_mutex_unlock(&g->lock);
     return SBX_OK;
 }
 
@@ -648,8 +707,8 @@ void gateway_stop(struct gateway *g, int drain_ms)
     queue_free(g->archives);
     journal_close(g->journal);
     metrics_free(g->metrics);
-    secret_free(g->secret);
-    secret_free(g->process_secret);
+    who_fini(&g->who);
+    (void)pthread_rwlock_destroy(&g->who_lock);
     fd_close(&g->lock_fd);
     (void)pthread_cond_destroy(&g->timer_wake);
     (void)pthread_mutex_destroy(&g->lock);

@@ -39,6 +39,7 @@ enum {
     GATEWAY_MOUNT_MAX = 256,
     GATEWAY_ARCHIVE_THREADS_MAX = 64,
     GATEWAY_EXCLUDE_MAX = 256,
+    GATEWAY_UIDS_MAX = 64,
 };
 
 enum gateway_phase {
@@ -154,6 +155,13 @@ struct gateway_job {
     char agent_message[GATEWAY_TEXT_MAX];
 };
 
+/* Who may call. */
+struct gateway_who {
+    struct secret *secret, *process_secret; /* NULL: none; one a line, each is accepted */
+    uint32_t uids[GATEWAY_UIDS_MAX];        /* that the unix socket serves */
+    size_t uid_count;
+};
+
 struct gateway {
     const struct config *config;
     struct arena *arena;
@@ -164,12 +172,11 @@ struct gateway {
     struct http_server *http;
     struct metrics *metrics;
     struct metrics_table *counters;
-    struct secret *secret, *process_secret;
-    const uint32_t *uids; /* that the unix socket serves */
-    size_t uid_count;
-    size_t sandboxes_max;
+    pthread_rwlock_t who_lock; /* of who: a reload changes it under the HTTP threads */
+    struct gateway_who who;
 
     pthread_mutex_t lock;
+    size_t sandboxes_max;
     struct id_map sandboxes;  /* by id, tombstones included */
     struct id_map by_runtime; /* those that have something in the driver */
     size_t live, warm;        /* with a phase, not NONE */
@@ -333,6 +340,7 @@ enum {
     GATEWAY_M_WARM,
     GATEWAY_M_RUNNING,
     GATEWAY_M_OUTPUT,
+    GATEWAY_M_DENIED,
     GATEWAY_M_READY,
     GATEWAY_M_DELETE,
 };

@@ -15,45 +15,53 @@ enum {
 
 /* ---- who may call ---- */
 
+/* One of the lines of secret; with who_lock. */
 static bool bearer_is(struct request *req, const struct secret *secret)
 {
     size_t times = 0;
     const char *value = request_header(req, "Authorization", &times);
+    bool found = false;
 
     if (secret == NULL || value == NULL || times != 1 || !str_starts(value, "Bearer "))
         return false;
     value += strlen("Bearer ");
-    return strlen(value) == secret_len(secret) &&
-           str_equal_secret(value, secret_reveal(secret), secret_len(secret));
+    for (const char *line = secret_reveal(secret); *line != 0;) {
+        size_t len = strcspn(line, "\n");
+
+        if (strlen(value) == len && str_equal_secret(value, line, len))
+            found = true;
+        line += len + (line[len] == '\n');
+    }
+    return found;
 }
 
-static bool peer_is_known(const struct gateway *g, const struct request_peer *peer)
+static bool peer_is_known(const struct gateway_who *who, const struct request_peer *peer)
 {
-    for (size_t i = 0; peer->local && i < g->uid_count; i++) {
-        if (g->uids[i] == peer->uid)
+    for (size_t i = 0; peer->local && i < who->uid_count; i++) {
+        if (who->uids[i] == peer->uid)
             return true;
     }
     return false;
 }
 
+static bool is_allowed(struct gateway *g, struct request *req, enum gateway_auth auth)
+{
+    bool allowed = auth == GATEWAY_AUTH_OPEN;
+
+    (void)pthread_rwlock_rdlock(&g->who_lock);
+    if (auth == GATEWAY_AUTH_REGION)
+        allowed = peer_is_known(&g->who, request_peer(req)) || bearer_is(req, g->who.secret);
+    else if (auth == GATEWAY_AUTH_PROCESS)
+        allowed = bearer_is(req, g->who.process_secret);
+    (void)pthread_rwlock_unlock(&g->who_lock);
+    return allowed;
+}
+
 enum http_auth gateway_authenticate(void *owner, struct request *req, const struct route *route,
                                     struct sbx_err *err)
 {
-    struct gateway *g = owner;
-    bool known = peer_is_known(g, request_peer(req)) || bearer_is(req, g->secret);
-
-    switch ((enum gateway_auth)route->auth) {
-    case GATEWAY_AUTH_OPEN:
+    if (is_allowed(owner, req, (enum gateway_auth)route->auth))
         return HTTP_AUTH_ALLOW;
-    case GATEWAY_AUTH_REGION:
-        if (known)
-            return HTTP_AUTH_ALLOW;
-        break;
-    case GATEWAY_AUTH_PROCESS:
-        if (bearer_is(req, g->process_secret))
-            return HTTP_AUTH_ALLOW;
-        break;
-    }
     err_put(err, SBX_E_UNAUTHENTICATED, "the region's credential is missing or wrong");
     return HTTP_AUTH_DENY;
 }

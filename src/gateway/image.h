@@ -50,7 +50,7 @@ enum {
 
 struct image_store;
 
-/* Borrowed for image_store_open, but for the strings, which must outlive the store. */
+/* Copied by whoever takes it. */
 struct image_store_config {
     const char *dir;         /* absolute; made when missing */
     const char *skopeo;      /* program; NULL: "skopeo" from PATH */
@@ -98,6 +98,9 @@ struct image_info {
 /* SBX_E_UNAVAILABLE: a program is missing; SBX_E_INTERNAL: the folder cannot be used. */
 MUST_USE enum sbx_code image_store_open(const struct image_store_config *config,
                                         struct image_store **out, struct sbx_err *err);
+/* Bounds, time limits and registries from now on; the folder stays. One thread at a time, others may
+ * use the store meanwhile. */
+void image_store_configure(struct image_store *s, const struct image_store_config *config);
 void image_store_close(struct image_store *s); /* NULL is allowed; no call may be under way */
 
 /* "name@sha256:hex", a tag before the @ allowed: splits and checks the form.

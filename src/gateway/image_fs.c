@@ -18,7 +18,7 @@ static FTS *walk(struct image_store *s, const char *path, char **full)
 {
     char *paths[2] = { NULL, NULL };
 
-    *full = mem_printf("%s/%s", s->config.dir, path);
+    *full = mem_printf("%s/%s", s->config->dir, path);
     paths[0] = *full;
     return fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
 }

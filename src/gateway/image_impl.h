@@ -42,8 +42,9 @@ struct image_entry {
 };
 
 struct image_store {
-    struct image_store_config config;
-    int dir_fd; /* config.dir */
+    const struct image_store_config *_Atomic config; /* of the last of configs */
+    struct image_configs *configs; /* the former ones too: somebody may still read them */
+    int dir_fd;                    /* config->dir */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* an entry is no longer busy */
     struct image_entry *entries;

@@ -84,7 +84,7 @@ static enum sbx_code write_all(int fd, const void *data, size_t len, struct sbx_
 enum sbx_code image_import_add(struct image_import *i, const void *data, size_t len,
                                struct sbx_err *err)
 {
-    if ((int64_t)len > i->store->config.image_max_bytes - i->bytes)
+    if ((int64_t)len > i->store->config->image_max_bytes - i->bytes)
         return err_set(err, SBX_E_TOO_LARGE, "the image is larger than this region allows");
     i->bytes += (int64_t)len;
     return write_all(i->fd, data, len, err);
@@ -122,8 +122,8 @@ static enum sbx_code decompress(struct image_import *i, struct sbx_err *err)
         tool.argv = kinds[k].argv;
         tool.fd_in = i->fd;
         tool.fd_out = plain;
-        tool.timeout_ms = i->store->config.unpack_timeout_ms;
-        tool.file_max = i->store->config.image_max_bytes;
+        tool.timeout_ms = i->store->config->unpack_timeout_ms;
+        tool.file_max = i->store->config->image_max_bytes;
         code = image_tool_run(i->store, &tool, NULL, err);
         if (code == SBX_E_INTERNAL || code == SBX_E_TIMEOUT)
             return image_err_instead(err, SBX_E_INVALID, "the archive is damaged");
@@ -169,7 +169,7 @@ static enum sbx_code extract_layout(struct image_import *i, struct sbx_err *err)
                           "blobs/sha256/*",
                           "./blobs/sha256/*",
                           NULL };
-    const char *copy[] = { i->store->config.skopeo, "copy", "--quiet", from, to, NULL };
+    const char *copy[] = { i->store->config->skopeo, "copy", "--quiet", from, to, NULL };
     struct image_tool tool = IMAGE_TOOL_INIT;
     char digest[IMAGE_DIGEST_SIZE];
     enum sbx_code code;
@@ -181,8 +181,8 @@ static enum sbx_code extract_layout(struct image_import *i, struct sbx_err *err)
         return err_sys(err, SBX_E_INTERNAL, "write to the image store");
     tool.argv = tar;
     tool.fd_in = i->fd;
-    tool.timeout_ms = i->store->config.unpack_timeout_ms;
-    tool.file_max = i->store->config.image_max_bytes;
+    tool.timeout_ms = i->store->config->unpack_timeout_ms;
+    tool.file_max = i->store->config->image_max_bytes;
     /* tar says 2 when one of the spellings above is not in the archive: what counts is whether the
      * layout is whole, and that is looked at next. */
     code = image_tool_run(i->store, &tool, &output, err);

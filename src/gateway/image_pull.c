@@ -91,7 +91,7 @@ static bool listed(const char *const *list, const char *host)
 
 static bool insecure(const struct image_store *s, const char *host)
 {
-    return listed(s->config.insecure_registries, host);
+    return listed(s->config->insecure_registries, host);
 }
 
 static const char *range_of(const struct sockaddr *sa)
@@ -117,7 +117,7 @@ static enum sbx_code check_host(const struct image_store *s, const char *host, s
     const char *kind = NULL;
     char *colon;
 
-    if (insecure(s, host) || listed(s->config.internal_registries, host))
+    if (insecure(s, host) || listed(s->config->internal_registries, host))
         return SBX_OK;
     (void)str_copy(name, sizeof(name), host);
     colon = strrchr(name, ':');
@@ -185,7 +185,7 @@ static enum sbx_code skopeo(struct image_store *s, const char *source, const cha
 
     if (code != SBX_OK)
         return code;
-    argv[n++] = s->config.skopeo;
+    argv[n++] = s->config->skopeo;
     argv[n++] = to == NULL ? "inspect" : "copy";
     if (to == NULL)
         argv[n++] = "--raw";
@@ -208,10 +208,10 @@ static enum sbx_code skopeo(struct image_store *s, const char *source, const cha
     argv[n] = NULL;
     tool.argv = argv;
     tool.keep = auth >= 0 ? keep : NULL;
-    tool.timeout_ms = s->config.pull_timeout_ms;
-    tool.file_max = s->config.image_max_bytes;
+    tool.timeout_ms = s->config->pull_timeout_ms;
+    tool.file_max = s->config->image_max_bytes;
     tool.watch = watch;
-    tool.watch_max = s->config.image_max_bytes;
+    tool.watch_max = s->config->image_max_bytes;
     code = image_tool_run(s, &tool, output, err);
     return code == SBX_OK ? SBX_OK : explain(output, code, err);
 }
@@ -338,7 +338,7 @@ static enum sbx_code load(struct image_store *s, const char *digest, struct aren
         return code;
     image_folder_name(digest, folder);
     (void)str_copy(im.digest, sizeof(im.digest), digest);
-    im.rootfs = arena_printf(a, "%s/%s/rootfs", s->config.dir, folder);
+    im.rootfs = arena_printf(a, "%s/%s/rootfs", s->config->dir, folder);
     list = json_strings(a, json_object_get(j, "argv"), &n);
     im.argv = list != NULL ? list : arena_zalloc(a, sizeof(char *));
     list = json_strings(a, json_object_get(j, "env"), &n);

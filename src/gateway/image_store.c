@@ -228,9 +228,9 @@ static bool make_folders(struct image_store *s)
 {
     static const char *const folders[] = { "root", "tmp" };
 
-    if (mkdir(s->config.dir, 0700) < 0 && errno != EEXIST)
+    if (mkdir(s->config->dir, 0700) < 0 && errno != EEXIST)
         return false;
-    s->dir_fd = open(s->config.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    s->dir_fd = open(s->config->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->dir_fd < 0 || fchmod(s->dir_fd, 0700) < 0)
         return false;
     for (size_t i = 0; i < COUNT_OF(folders); i++)
@@ -255,23 +255,57 @@ static bool program_there(const char *name)
     return false;
 }
 
+/* A configuration that outlives the caller's, in its own arena. */
+struct image_configs {
+    struct image_configs *next;
+    struct arena *a;
+    struct image_store_config config;
+};
+
+static const char *const *list_copy(struct arena *a, const char *const *list)
+{
+    size_t n = 0;
+
+    while (list != NULL && list[n] != NULL)
+        n++;
+    const char **out = arena_zalloc(a, (n + 1) * sizeof(*out));
+    for (size_t i = 0; i < n; i++)
+        out[i] = arena_strdup(a, list[i]);
+    return out;
+}
+
+void image_store_configure(struct image_store *s, const struct image_store_config *config)
+{
+    struct image_configs *copy = mem_zalloc(sizeof(*copy));
+    const struct image_store_config *old = s->config;
+    struct image_store_config *c = &copy->config;
+
+    assert(config->image_max_bytes > 0 && config->cache_max_bytes > 0);
+    copy->a = arena_new();
+    *c = *config;
+    c->dir = arena_strdup(copy->a, old != NULL ? old->dir : config->dir);
+    c->skopeo = arena_strdup(copy->a, config->skopeo != NULL ? config->skopeo : "skopeo");
+    c->umoci = arena_strdup(copy->a, config->umoci != NULL ? config->umoci : "umoci");
+    c->insecure_registries = list_copy(copy->a, config->insecure_registries);
+    c->internal_registries = list_copy(copy->a, config->internal_registries);
+    copy->next = s->configs;
+    s->configs = copy;
+    s->config = c;
+}
+
 enum sbx_code image_store_open(const struct image_store_config *config, struct image_store **out,
                                struct sbx_err *err)
 {
     struct image_store *s = mem_zalloc(sizeof(*s));
     enum sbx_code code = SBX_OK;
 
-    assert(config->dir[0] == '/' && config->image_max_bytes > 0 && config->cache_max_bytes > 0);
-    s->config = *config;
+    assert(config->dir[0] == '/');
+    image_store_configure(s, config);
     s->dir_fd = -1;
-    if (s->config.skopeo == NULL)
-        s->config.skopeo = "skopeo";
-    if (s->config.umoci == NULL)
-        s->config.umoci = "umoci";
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
     random_bytes(s->proof_key, sizeof(s->proof_key));
-    if (!program_there(s->config.skopeo) || !program_there(s->config.umoci))
+    if (!program_there(s->config->skopeo) || !program_there(s->config->umoci))
         code = err_set(err, SBX_E_UNAVAILABLE, "images need the programs skopeo and umoci");
     else if (!make_folders(s))
         code = err_sys(err, SBX_E_INTERNAL, "open the image store");
@@ -302,6 +336,13 @@ void image_store_close(struct image_store *s)
         assert(!e->busy);
         s->entries = e->next;
         entry_free(e);
+    }
+    while (s->configs != NULL) {
+        struct image_configs *c = s->configs;
+
+        s->configs = c->next;
+        arena_free(c->a);
+        free(c);
     }
     fd_close(&s->dir_fd);
     (void)pthread_cond_destroy(&s->changed);
@@ -366,9 +407,9 @@ enum sbx_code image_make_room(struct image_store *s, int64_t want, struct sbx_er
             if (evictable(e) && (oldest == NULL || e->used_ms < oldest->used_ms))
                 oldest = e;
         }
-        if (sum <= s->config.cache_max_bytes || oldest == NULL) {
+        if (sum <= s->config->cache_max_bytes || oldest == NULL) {
             pthread_mutex_unlock(&s->lock);
-            if (sum <= s->config.cache_max_bytes)
+            if (sum <= s->config->cache_max_bytes)
                 return SBX_OK;
             return err_set(err, SBX_E_UNAVAILABLE, "the region has no room for the image");
         }

@@ -93,7 +93,7 @@ enum sbx_code image_tool_run(struct image_store *s, const struct image_tool *too
     argv[n] = NULL;
     spec.argv = argv;
     spec.env = tool_env;
-    spec.cwd = s->config.dir;
+    spec.cwd = s->config->dir;
     spec.fd_in = tool->fd_in;
     spec.fd_out = tool->fd_out >= 0 ? tool->fd_out : log;
     spec.fd_err = log;

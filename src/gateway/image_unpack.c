@@ -119,7 +119,7 @@ enum sbx_code image_manifest_check(struct image_store *s, const json_t *manifest
 
         if (size < 0)
             return err_set(err, SBX_E_INVALID, "the image's manifest has a layer without size");
-        if (size > s->config.image_max_bytes - sum)
+        if (size > s->config->image_max_bytes - sum)
             return err_set(err, SBX_E_INVALID, "the image is larger than this region allows");
         sum += size;
     }
@@ -230,7 +230,7 @@ static enum sbx_code unpack_layers(struct image_store *s, const char *work, stru
                            "--inh-caps=-all",
                            "--bounding-set=-all,+chown,+dac_override,+dac_read_search,+fowner,"
                            "+fsetid,+mknod,+setfcap",
-                           s->config.umoci,
+                           s->config->umoci,
                            "raw",
                            "unpack",
                            "--image",
@@ -243,8 +243,8 @@ static enum sbx_code unpack_layers(struct image_store *s, const char *work, stru
     (void)snprintf(image, sizeof(image), "%s/layout:image", work);
     (void)snprintf(rootfs, sizeof(rootfs), "%s/root/rootfs", work);
     tool.argv = argv;
-    tool.timeout_ms = s->config.unpack_timeout_ms;
-    tool.file_max = tool.watch_max = s->config.image_max_bytes;
+    tool.timeout_ms = s->config->unpack_timeout_ms;
+    tool.file_max = tool.watch_max = s->config->image_max_bytes;
     tool.watch = rootfs;
     code = image_tool_run(s, &tool, &output, err);
     if (code == SBX_E_TIMEOUT)
@@ -270,7 +270,7 @@ static enum sbx_code finish_root(struct image_store *s, const char *work, json_t
 
     (void)snprintf(path, sizeof(path), "%s/root/rootfs", work);
     code = image_fs_measure(s, path, IMAGE_FS_CLEAN, &bytes, err);
-    if (code == SBX_OK && bytes > s->config.image_max_bytes)
+    if (code == SBX_OK && bytes > s->config->image_max_bytes)
         code = err_set(err, SBX_E_INVALID, "the image is larger than this region allows");
     if (code != SBX_OK)
         return code;

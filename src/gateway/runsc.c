@@ -80,21 +80,25 @@ static enum sbx_code make_folders(struct runsc *r, struct sbx_err *err)
     return SBX_OK;
 }
 
-static enum sbx_code open_images(struct runsc *r, struct sbx_err *err)
+static struct image_store_config images_of(const struct runsc *r, const struct config *config,
+                                           struct arena *a)
 {
     size_t count;
-    const char **insecure =
-        config_list(r->config, "images", "insecure_registries", r->arena, &count);
-    struct image_store_config c = {
-        .dir = arena_printf(r->arena, "%s/i", r->dir),
-        .cache_max_bytes = config_int(r->config, "images", "cache_max_mb") << 20,
-        .image_max_bytes = config_int(r->config, "images", "image_max_mb") << 20,
-        .pull_timeout_ms = (int)config_int(r->config, "images", "pull_timeout_s") * 1000,
-        .unpack_timeout_ms = (int)config_int(r->config, "images", "unpack_timeout_s") * 1000,
-        .insecure_registries = insecure,
-        .internal_registries =
-            config_list(r->config, "images", "internal_registries", r->arena, &count),
+
+    return (struct image_store_config){
+        .dir = arena_printf(a, "%s/i", r->dir),
+        .cache_max_bytes = config_int(config, "images", "cache_max_mb") << 20,
+        .image_max_bytes = config_int(config, "images", "image_max_mb") << 20,
+        .pull_timeout_ms = (int)config_int(config, "images", "pull_timeout_s") * 1000,
+        .unpack_timeout_ms = (int)config_int(config, "images", "unpack_timeout_s") * 1000,
+        .insecure_registries = config_list(config, "images", "insecure_registries", a, &count),
+        .internal_registries = config_list(config, "images", "internal_registries", a, &count),
     };
+}
+
+static enum sbx_code open_images(struct runsc *r, struct sbx_err *err)
+{
+    struct image_store_config c = images_of(r, r->config, r->arena);
 
     return image_store_open(&c, &r->images, err);
 }
@@ -227,6 +231,23 @@ static enum sbx_code runsc_open(const struct config *config, const struct driver
         return err->code;
     }
     *out = &r->base;
+    return SBX_OK;
+}
+
+static enum sbx_code runsc_reload(struct driver *d, const struct config *fresh, bool check,
+                                  struct sbx_err *err)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    struct runsc *r = of(d);
+    struct image_store_config images = images_of(r, fresh, a);
+    size_t count;
+
+    if (r->egress != NULL &&
+        egress_set_deny(r->egress, config_list(fresh, "egress", "deny", a, &count), check, err) !=
+            SBX_OK)
+        return err->code;
+    if (!check)
+        image_store_configure(r->images, &images);
     return SBX_OK;
 }
 
@@ -679,6 +700,7 @@ const struct driver_ops driver_runsc = {
     .name = "runsc",
     .open = runsc_open,
     .close = runsc_close,
+    .reload = runsc_reload,
     .prepare = runsc_prepare,
     .start = runsc_start,
     .running = runsc_running,

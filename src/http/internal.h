@@ -125,6 +125,7 @@ struct http_server {
 
     atomic_size_t connections, requests, body_bytes, deferred;
     atomic_bool draining; /* answers carry Connection: close */
+    atomic_bool access_log;
 
     pthread_mutex_t lock; /* what follows, and request.wait */
     pthread_cond_t wake;  /* the timer, and drain */

@@ -101,6 +101,6 @@ void http_log_end(struct request *req, bool complete)
         metrics_add(s->metrics, M_REQUESTS, METRICS_LABELS(req->listener->name, route, text), 1);
         metrics_observe_ms(s->metrics, M_SECONDS, METRICS_LABELS(req->listener->name, route), ms);
     }
-    if (s->config.access_log && !(quiet && status < 400))
+    if (s->access_log && !(quiet && status < 400))
         write_line(req, route, status, complete, ms);
 }

@@ -32,6 +32,7 @@ static struct http_server *server_new(const struct http_config *config)
     pthread_condattr_t attr;
 
     s->config = *config;
+    s->access_log = config->access_log;
     set_defaults(&s->config);
     s->config.listeners = NULL; /* the caller's, for the start only */
     (void)pthread_mutex_init(&s->lock, NULL);
@@ -118,6 +119,11 @@ uint16_t http_server_port(const struct http_server *s, size_t i)
 {
     assert(i < s->listener_count);
     return s->listeners[i].port;
+}
+
+void http_server_set_access_log(struct http_server *s, bool on)
+{
+    s->access_log = on;
 }
 
 enum sbx_code http_server_reload_tls(struct http_server *s, struct sbx_err *err)

@@ -86,6 +86,9 @@ uint16_t http_server_port(const struct http_server *s, size_t i);
  * is. Any thread. */
 MUST_USE enum sbx_code http_server_reload_tls(struct http_server *s, struct sbx_err *err);
 
+/* Switches the line at the end of each request on or off. Any thread. */
+void http_server_set_access_log(struct http_server *s, bool on);
+
 /* The stop, in this order, from one thread:
  *   quiesce  no new connection; answers carry Connection: close
  *   drain    waits until no request is under way, at most timeout_ms; true when none is left

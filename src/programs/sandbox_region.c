@@ -20,7 +20,7 @@
 #include "gateway/shim.h"
 #include "sbx/version.h"
 
-enum { DRAIN_MS = 5000, EXIT_USAGE = 2, PRINT_MAX = 1024 * 1024 };
+enum { DRAIN_MS = 5000, EXIT_USAGE = 2, PRINT_MAX = 1024 * 1024, RESTART_MAX = 8192 };
 
 static const char USAGE[] =
     "usage: sandbox-region [--config FILE] [--section-key VALUE ...]\n"
@@ -29,14 +29,16 @@ static const char USAGE[] =
 struct wish {
     const char *file;
     bool check, print, defaults, version;
+    int argc; /* what is left of the command line: options of the table */
+    char **argv;
 };
 
 /* --config FILE is read before the options that override it. */
-static bool read_wish(int argc, char **argv, struct wish *w, int *rest_count, char **rest)
+static bool read_wish(int argc, char **argv, struct wish *w)
 {
     int n = 1;
 
-    rest[0] = argv[0];
+    w->argv[0] = argv[0];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
             w->file = argv[++i];
@@ -53,10 +55,10 @@ static bool read_wish(int argc, char **argv, struct wish *w, int *rest_count, ch
         else if (strcmp(argv[i], "--help") == 0)
             return false;
         else
-            rest[n++] = argv[i];
+            w->argv[n++] = argv[i];
     }
-    rest[n] = NULL;
-    *rest_count = n;
+    w->argv[n] = NULL;
+    w->argc = n;
     return true;
 }
 
@@ -76,7 +78,56 @@ static void raise_descriptors(void)
     }
 }
 
-static int run(const struct config *config)
+static enum sbx_code load(const struct wish *w, struct arena *a, struct config **out,
+                          struct sbx_err *err)
+{
+    enum log_level level;
+    size_t count;
+    const struct config_option *options = gateway_options(&count);
+
+    if (config_load(options, count, GATEWAY_ENV_PREFIX, w->file, w->argc, w->argv, a, NULL, out,
+                    err) != SBX_OK)
+        return err->code;
+    if (log_level_parse(config_str(*out, "log", "level"), &level))
+        return SBX_OK;
+    config_free(*out);
+    return err_set(err, SBX_E_INVALID, "[log] level must be debug, info, warn or error");
+}
+
+static void open_log(const struct config *config)
+{
+    enum log_level level = LOG_INFO;
+
+    (void)log_level_parse(config_str(config, "log", "level"), &level);
+    log_open("sandbox-region", level);
+}
+
+static void reload(struct gateway *g, struct config *config, const struct wish *w)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    SCOPED_BUF struct buf restart = BUF_INIT(RESTART_MAX);
+    struct config *fresh = NULL;
+    struct sbx_err err = { 0 };
+
+    process_notify_reloading();
+    if (load(w, a, &fresh, &err) != SBX_OK) {
+        log_err(LOG_ERROR, "reload refused, nothing was changed", &err);
+    } else {
+        if (gateway_reload(g, fresh, &err) != SBX_OK) {
+            log_err(LOG_ERROR, "reload refused, nothing was changed", &err);
+        } else {
+            size_t taken = config_take(config, fresh, &restart);
+
+            open_log(config);
+            log_info("reloaded", LOG_I("changed", taken),
+                     LOG_S("needsRestart", restart.len > 0 ? restart.data : NULL));
+        }
+        config_free(fresh);
+    }
+    process_notify("READY=1");
+}
+
+static int run(struct config *config, const struct wish *w)
 {
     struct gateway *g = NULL;
     struct gateway_checkin *checkin = NULL;
@@ -102,10 +153,8 @@ static int run(const struct config *config)
     }
     log_info("started", LOG_I("pid", getpid()), LOG_I("port", gateway_port(g)));
     process_notify("READY=1");
-    do {
-        if (sigwait(&set, &sig) != 0)
-            break;
-    } while (sig == SIGHUP); /* nothing is reloaded yet that a restart would lose */
+    while (sigwait(&set, &sig) == 0 && sig == SIGHUP)
+        reload(g, config, w);
     process_notify("STOPPING=1");
     log_info("stopping", LOG_I("signal", sig));
     gateway_checkin_stop(checkin);
@@ -114,12 +163,11 @@ static int run(const struct config *config)
     return 0;
 }
 
-static int with_config(const struct wish *w, int argc, char **argv)
+static int with_config(const struct wish *w)
 {
     SCOPED_ARENA struct arena *a = arena_new();
     SCOPED_BUF struct buf text = BUF_INIT(PRINT_MAX);
     struct config *config = NULL;
-    enum log_level level = LOG_INFO;
     struct sbx_err err = { 0 };
     const struct config_option *options;
     size_t count;
@@ -130,20 +178,16 @@ static int with_config(const struct wish *w, int argc, char **argv)
         config_print_defaults(options, count, &text);
         return print(&text);
     }
-    if (config_load(options, count, GATEWAY_ENV_PREFIX, w->file, argc, argv, a, NULL, &config,
-                    &err) != SBX_OK) {
+    if (load(w, a, &config, &err) != SBX_OK) {
         (void)fprintf(stderr, "sandbox-region: %s\n", err.msg);
         return EXIT_USAGE;
     }
-    if (!log_level_parse(config_str(config, "log", "level"), &level)) {
-        (void)fprintf(stderr, "sandbox-region: [log] level must be debug, info, warn or error\n");
-        status = EXIT_USAGE;
-    } else if (w->print) {
+    if (w->print) {
         config_print(config, &text);
         status = print(&text);
     } else if (!w->check) {
-        log_open("sandbox-region", level);
-        status = run(config);
+        open_log(config);
+        status = run(config, w);
     }
     config_free(config);
     return status;
@@ -152,20 +196,19 @@ static int with_config(const struct wish *w, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct wish w = { 0 };
-    char **rest;
-    int rest_count = 0, status;
+    int status;
 
     if (argc > 1 && strcmp(argv[1], "shim") == 0)
         return shim_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "egress-helper") == 0)
         return egress_helper_main(argc - 2, argv + 2);
-    rest = mem_zalloc(((size_t)argc + 1) * sizeof(*rest));
-    if (!read_wish(argc, argv, &w, &rest_count, rest))
+    w.argv = mem_zalloc(((size_t)argc + 1) * sizeof(*w.argv));
+    if (!read_wish(argc, argv, &w))
         status = fputs(USAGE, stdout) < 0;
     else if (w.version)
         status = printf("sandbox-region %s\n", SBX_VERSION) < 0;
     else
-        status = with_config(&w, rest_count, rest);
-    free(rest);
+        status = with_config(&w);
+    free(w.argv);
     return status;
 }

@@ -35,6 +35,7 @@ enum {
     MIGRATE_RETRY_MS = 500,
     MIGRATE_BUDGET_MS = 10 * 60 * 1000,
     RECONCILE_DRAIN_MS = 5000,
+    RESTART_MAX = 8192, /* bytes of the names of options that want a restart */
 };
 
 struct daemon {
@@ -260,6 +261,11 @@ static struct plan_times times_of(const struct config *c)
     };
 }
 
+static int64_t trail_keep_ms(const struct config *c)
+{
+    return config_int(c, "audit", "keep_days") * 24 * 3600 * 1000;
+}
+
 static enum sbx_code start_reconcile(struct daemon *d, struct sbx_err *err)
 {
     const struct config *c = d->config;
@@ -274,7 +280,7 @@ static enum sbx_code start_reconcile(struct daemon *d, struct sbx_err *err)
         .execution_grace_ms = config_int(c, "sandboxes", "execution_grace_ms"),
         .warm_total_max = (int)config_int(c, "sandboxes", "warm_total_max"),
         .disk_mb = (int)config_int(c, "sandboxes", "disk_mb"),
-        .trail_keep_ms = config_int(c, "audit", "keep_days") * 24 * 3600 * 1000,
+        .trail_keep_ms = trail_keep_ms(c),
         .on_notice = on_notice,
         .notice_arg = d->api,
         .metrics = d->metrics,
@@ -324,6 +330,7 @@ static enum sbx_code start_api(struct daemon *d, struct sbx_err *err)
         .token_cache_s = (int)config_int(c, "auth", "token_cache_s"),
         .rate_per_s = (int)config_int(c, "auth", "requests_per_s"),
         .rate_burst = (int)config_int(c, "auth", "requests_burst"),
+        .account_requests = (int)config_int(c, "limits", "account_requests"),
         .worker_issuer = config_str(c, "openvibe", "issuer"),
         .worker_keys_file = or_null(config_str(c, "openvibe", "keys_file")),
         .worker_keys_url = or_null(config_str(c, "openvibe", "jwks_url")),
@@ -436,24 +443,65 @@ static void stop(struct daemon *d)
 
 /* ---- signals ------------------------------------------------------------ */
 
+/* Keys of the new file, NULL when sealing is off now: then nothing is there to be rotated. */
+static enum sbx_code read_fresh_keys(struct daemon *d, const struct config *fresh,
+                                     struct seal_keys **out, struct sbx_err *err)
+{
+    SCOPED_SECRET struct secret *text = NULL;
+    const char *path = config_str(fresh, "seal", "keys_file");
+
+    if (d->keys == NULL)
+        return SBX_OK;
+    if (secret_read_file(path, "[seal] keys_file", SECRET_FILE_MAX, &text, err) != SBX_OK)
+        return err->code;
+    return seal_keys_parse(secret_reveal(text), out, err);
+}
+
+/* Everything that can fail comes first, so that an error leaves all as it was. */
+static enum sbx_code take_over(struct daemon *d, const struct config *fresh, struct buf *restart,
+                               size_t *taken, struct sbx_err *err)
+{
+    struct seal_keys *keys = NULL;
+    enum log_level level;
+
+    if (!log_level_parse(config_str(fresh, "log", "level"), &level))
+        return err_set(err, SBX_E_INVALID, "[log] level must be debug, info, warn or error");
+    if (read_fresh_keys(d, fresh, &keys, err) != SBX_OK)
+        return err->code;
+    if (http_server_reload_tls(d->server, err) != SBX_OK) {
+        seal_keys_free(keys);
+        return err->code;
+    }
+    if (keys != NULL)
+        seal_keys_take(d->keys, keys);
+    seal_keys_free(keys);
+    *taken = config_take(d->config, fresh, restart);
+    log_open("sandboxd", level);
+    http_server_set_access_log(d->server, config_bool(d->config, "log", "access"));
+    api_set_rate(d->api, (int)config_int(d->config, "auth", "requests_per_s"),
+                 (int)config_int(d->config, "auth", "requests_burst"),
+                 (int)config_int(d->config, "limits", "account_requests"));
+    reconcile_keep_trail(d->reconcile, trail_keep_ms(d->config));
+    return SBX_OK;
+}
+
 static void reload(struct daemon *d, int argc, char **argv)
 {
+    SCOPED_ARENA struct arena *a = arena_new();
+    SCOPED_BUF struct buf restart = BUF_INIT(RESTART_MAX);
     struct config *fresh = NULL;
     struct sbx_err err = { 0 };
     const char **rest;
-    enum log_level level;
+    size_t taken = 0;
 
-    process_notify("RELOADING=1");
+    process_notify_reloading();
     if (config_load(API_OPTIONS, API_OPTION_COUNT, "SANDBOXD", config_file_of(argc, argv), argc,
-                    argv, d->a, &rest, &fresh, &err) != SBX_OK) {
-        log_err(LOG_ERROR, "reload refused", &err);
-    } else if (log_level_parse(config_str(fresh, "log", "level"), &level)) {
-        log_open("sandboxd", level);
-        if (http_server_reload_tls(d->server, &err) != SBX_OK)
-            log_err(LOG_ERROR, "certificates not reloaded", &err);
-        else
-            log_info("reloaded");
-    }
+                    argv, a, &rest, &fresh, &err) != SBX_OK ||
+        take_over(d, fresh, &restart, &taken, &err) != SBX_OK)
+        log_err(LOG_ERROR, "reload refused, nothing was changed", &err);
+    else
+        log_info("reloaded", LOG_I("changed", taken),
+                 LOG_S("needsRestart", restart.len > 0 ? restart.data : NULL));
     config_free(fresh);
     process_notify("READY=1");
 }

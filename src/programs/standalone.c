@@ -19,6 +19,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/notify.h"
 #include "base/scoped.h"
 #include "base/str.h"
 #include "base/time.h"
@@ -79,7 +80,8 @@ struct standalone {
     const char *run;   /* short folder of the sockets, below /run */
     const char *bin;   /* folder of this program */
     struct user server_user, postgres_user;
-    const char *admin_socket, *region_socket, *database_url, *port_file;
+    const char *admin_socket, *region_socket, *database_url, *port_file, *server_conf, *region_conf;
+    int64_t port; /* that the server was told; 0: any */
     int lock_fd, signal_fd;
     struct part postgres, region, server;
 };
@@ -354,28 +356,37 @@ static enum sbx_code wait_ready(struct part *p, const char *socket, const char *
     return SBX_OK;
 }
 
-static enum sbx_code start_region(struct standalone *s, struct sbx_err *err)
+static enum sbx_code write_region_conf(struct standalone *s, struct sbx_err *err)
 {
-    const char *conf = arena_printf(s->a, "%s/region.conf", s->state);
-    const char *dir = arena_printf(s->a, "%s/region", s->state);
     SCOPED_BUF struct buf text = BUF_INIT(SBX_KIB(256));
 
-    s->region_socket = arena_printf(s->a, "%s/region.sock", s->run);
     (void)buf_printf(&text,
                      "[listen]\nsocket = %s\nsocket_uids = 0,%u\n"
-                     "process_secret_file = %s/process.secret\n[state]\ndir = %s\n"
+                     "process_secret_file = %s/process.secret\n[state]\ndir = %s/region\n"
                      "[agent]\npath = %s\n",
-                     s->region_socket, s->server_user.uid, s->state, dir,
+                     s->region_socket, s->server_user.uid, s->state, s->state,
                      own_program(s, "sandbox-agent"));
-    if (append_extra(s, "region_extra", &text, err) != SBX_OK ||
-        write_for(conf, &text, 0, err) != SBX_OK || make_dir(dir, 0711, 0, 0, err) != SBX_OK ||
+    if (append_extra(s, "region_extra", &text, err) != SBX_OK)
+        return err->code;
+    return write_for(s->region_conf, &text, 0, err);
+}
+
+static enum sbx_code start_region(struct standalone *s, struct sbx_err *err)
+{
+    const char *dir = arena_printf(s->a, "%s/region", s->state);
+
+    s->region_conf = arena_printf(s->a, "%s/region.conf", s->state);
+    s->region_socket = arena_printf(s->a, "%s/region.sock", s->run);
+    if (write_region_conf(s, err) != SBX_OK || make_dir(dir, 0711, 0, 0, err) != SBX_OK ||
         make_dir(arena_printf(s->a, "%s/backend", s->state), 0700, 0, 0, err) != SBX_OK)
         return err->code;
     s->region = (struct part){ .name = "region",
-                               .argv = program_argv(s, own_program(s, "sandbox-region"), conf),
+                               .argv = program_argv(s, own_program(s, "sandbox-region"), s->region_conf),
                                .stop_signal = SIGTERM,
                                .stop_timeout_ms = STOP_REGION_MS };
-    if (!part_adopt(&s->region) && part_start(&s->region, err) != SBX_OK)
+    if (part_adopt(&s->region)) /* with the configuration of its own start */
+        process_kill(&s->region.process, SIGHUP);
+    else if (part_start(&s->region, err) != SBX_OK)
         return err->code;
     return wait_ready(&s->region, s->region_socket, "/v1/health", err);
 }
@@ -393,8 +404,7 @@ static int64_t last_port(struct standalone *s)
     return str_parse_int(text.data != NULL ? text.data : "", 1, 65535, &port) ? port : 0;
 }
 
-static enum sbx_code write_server_conf(struct standalone *s, const char *conf, int64_t port,
-                                       struct sbx_err *err)
+static enum sbx_code write_server_conf(struct standalone *s, struct sbx_err *err)
 {
     SCOPED_BUF struct buf text = BUF_INIT(SBX_KIB(256));
 
@@ -403,18 +413,18 @@ static enum sbx_code write_server_conf(struct standalone *s, const char *conf, i
                      "[admin]\nsocket = %s\n[database]\nurl = %s\nmigrate = true\n"
                      "[seal]\nkeys_file = %s/seal.keys\n"
                      "[runs]\nprocess_secret_file = %s/process.secret\n[log]\nlevel = %s\n",
-                     config_str(s->config, "standalone", "address"), (long long)port, s->port_file,
+                     config_str(s->config, "standalone", "address"), (long long)s->port, s->port_file,
                      s->admin_socket, s->database_url, s->state, s->state,
                      config_str(s->config, "log", "level"));
     if (append_extra(s, "server_extra", &text, err) != SBX_OK)
         return err->code;
-    return write_for(conf, &text, s->server_user.gid, err);
+    return write_for(s->server_conf, &text, s->server_user.gid, err);
 }
 
-static enum sbx_code run_server(struct standalone *s, const char *conf, int64_t port,
-                                struct sbx_err *err)
+static enum sbx_code run_server(struct standalone *s, int64_t port, struct sbx_err *err)
 {
-    if (write_server_conf(s, conf, port, err) != SBX_OK || part_start(&s->server, err) != SBX_OK)
+    s->port = port;
+    if (write_server_conf(s, err) != SBX_OK || part_start(&s->server, err) != SBX_OK)
         return err->code;
     return wait_ready(&s->server, s->admin_socket, "/readyz", err);
 }
@@ -423,26 +433,26 @@ static enum sbx_code run_server(struct standalone *s, const char *conf, int64_t 
  * the configuration of today. */
 static enum sbx_code start_server(struct standalone *s, struct sbx_err *err)
 {
-    const char *conf = arena_printf(s->a, "%s/sandboxd.conf", s->state);
     int64_t port = last_port(s);
     struct sbx_err first = { .code = SBX_OK };
 
+    s->server_conf = arena_printf(s->a, "%s/sandboxd.conf", s->state);
     s->server = (struct part){ .name = "server",
-                               .argv = program_argv(s, own_program(s, "sandboxd"), conf),
+                               .argv = program_argv(s, own_program(s, "sandboxd"), s->server_conf),
                                .uid = s->server_user.uid,
                                .gid = s->server_user.gid,
                                .stop_signal = SIGTERM,
                                .stop_timeout_ms = STOP_SERVER_MS };
     if (part_adopt(&s->server))
         (void)part_stop(&s->server);
-    if (run_server(s, conf, port, &first) == SBX_OK)
+    if (run_server(s, port, &first) == SBX_OK)
         return SBX_OK;
     if (port == config_int(s->config, "standalone", "port")) {
         *err = first;
         return err->code;
     }
     (void)part_stop(&s->server); /* somebody has the old port by now: any free one */
-    return run_server(s, conf, 0, err);
+    return run_server(s, 0, err);
 }
 
 static enum sbx_code bootstrap(struct standalone *s, struct sbx_err *err)
@@ -507,11 +517,23 @@ static void stop_all(struct standalone *s)
     (void)part_stop(&s->postgres);
 }
 
+/* The files that the operator adds to ours are read anew; the parts say what they took over. */
 static void reload(struct standalone *s)
 {
-    process_kill(&s->server.process, SIGHUP);
-    process_kill(&s->region.process, SIGHUP);
-    log_info("reload passed on");
+    struct sbx_err err = { .code = SBX_OK };
+
+    process_notify_reloading();
+    if (write_server_conf(s, &err) != SBX_OK ||
+        (part_running(&s->region) && write_region_conf(s, &err) != SBX_OK)) {
+        log_err(LOG_ERROR, "reload refused", &err);
+    } else {
+        if (part_running(&s->server))
+            process_kill(&s->server.process, SIGHUP);
+        if (part_running(&s->region))
+            process_kill(&s->region.process, SIGHUP);
+        log_info("reload passed on");
+    }
+    process_notify("READY=1");
 }
 
 static int retry_wait_ms(struct part *const *parts, size_t count, int64_t now)
@@ -630,6 +652,7 @@ static enum sbx_code say_ready(struct standalone *s, struct sbx_err *err)
     const char *pid = arena_printf(s->a, "%d\n", (int)getpid());
 
     log_info("ready", LOG_S("state", s->state), LOG_S("version", SBX_VERSION));
+    process_notify("READY=1");
     return file_write(arena_printf(s->a, "%s/ready", s->run), pid, strlen(pid), 0644, false, err);
 }
 
@@ -648,6 +671,7 @@ int standalone_main(int argc, char **argv)
             code = say_ready(&s, &err);
         if (code == SBX_OK)
             supervise(&s);
+        process_notify("STOPPING=1");
         log_info("stopping");
         stop_all(&s);
         remove_run_dir(&s);

@@ -15,6 +15,7 @@ enum {
     BEAT_EVERY_MS = 1000,
     ORPHANS_EVERY_MS = 1000,
     PRUNE_EVERY_MS = 60000,
+    PRUNE_AGAIN_MS = 200, /* after a full batch: more is old than a minute's batch takes */
     PRUNE_ROWS = 1000,
     DUE_AGAIN_MS = 5, /* a due row that another control plane has just locked */
 };
@@ -328,6 +329,19 @@ static bool every(struct reconcile_core *c, int64_t *next, int64_t ms)
     return true;
 }
 
+static void prune(struct reconcile_core *c)
+{
+    struct sbx_err err = { 0 };
+    int n = 0;
+
+    if (!c->cfg.trail_keep_ms || !every(c, &c->next_prune_ms, PRUNE_EVERY_MS))
+        return;
+    if (c->cfg.store->prune(c->cfg.db, c->cfg.trail_keep_ms, PRUNE_ROWS, &n, &err))
+        reconcile_db_failed(c, &err, "prune");
+    else if (n >= PRUNE_ROWS)
+        c->next_prune_ms = reconcile_mono(c) + PRUNE_AGAIN_MS;
+}
+
 static void beat(struct reconcile_core *c)
 {
     struct sbx_err err = { 0 };
@@ -357,10 +371,14 @@ static void housekeeping(struct reconcile_core *c, struct arena *a)
     reconcile_sweep_pass(c);
     reconcile_warm_pass(c, a);
     reconcile_purge_pass(c, a);
-    err.code = SBX_OK;
-    if (c->cfg.trail_keep_ms && every(c, &c->next_prune_ms, PRUNE_EVERY_MS) &&
-        c->cfg.store->prune(c->cfg.db, c->cfg.trail_keep_ms, PRUNE_ROWS, &n, &err))
-        reconcile_db_failed(c, &err, "prune");
+    prune(c);
+}
+
+void reconcile_core_keep_trail(struct reconcile_core *c, int64_t ms)
+{
+    if (c->cfg.trail_keep_ms != ms)
+        c->next_prune_ms = 0;
+    c->cfg.trail_keep_ms = ms;
 }
 
 /* Milliseconds until the next row is due, as far as the poll allows. */

@@ -194,6 +194,7 @@ void reconcile_core_free(struct reconcile_core *c); /* NULL is allowed */
 void reconcile_core_regions(struct reconcile_core *c, const char *const *names, size_t count);
 /* Due rows may be there: look now. */
 void reconcile_core_wake(struct reconcile_core *c);
+void reconcile_core_keep_trail(struct reconcile_core *c, int64_t ms); /* trail_keep_ms from now on */
 void reconcile_core_probe(struct reconcile_core *c, const char *sandbox_id);
 /* An execution whose end could not be written: done with the next pass. */
 void reconcile_core_execution_ended(struct reconcile_core *c, const char *execution_id);

@@ -34,6 +34,7 @@ enum {
     LISTEN_PUMP_MS = 1000,
     INBOX_MAX = 65536,
     AGAIN_MAX = 256,
+    SEEN_MAX = 8192,
 };
 static const int64_t AGAIN_MS[] = { 500, 2000, 8000, 30000 };
 static const int64_t TRAIL_KEEP_MS = INT64_C(30) * 24 * 3600 * 1000;
@@ -50,6 +51,7 @@ enum {
     M_TRANSITIONS,
     M_READY_MS,
     M_ENDED_MS,
+    M_STATUS_MS,
 };
 static const struct metrics_def METRICS[] = {
     [M_MOVES] = { "sandboxd_moves_total",
@@ -96,10 +98,21 @@ static const struct metrics_def METRICS[] = {
                      METRICS_HISTOGRAM,
                      "From a create to TERMINATED, by reason.",
                      { "reason" } },
+    [M_STATUS_MS] = { "sandboxd_status_seconds",
+                      METRICS_HISTOGRAM,
+                      "Time in a status, of those that this control plane saw begin and end.",
+                      { "status" } },
+};
+
+/* A row as the reconciler saw it last. */
+struct seen {
+    char sandbox_id[ID_SIZE];
+    int64_t generation, since_ms;
 };
 
 struct reconcile {
     struct reconcile_config cfg;
+    struct seen seen[SEEN_MAX]; /* by hash; the reconciler's thread only */
     char instance[ID_SIZE];
     struct store_conn *db;
     struct store_listener *listener;
@@ -218,6 +231,13 @@ void reconcile_reload_regions(struct reconcile *r)
     poke(r);
 }
 
+void reconcile_keep_trail(struct reconcile *r, int64_t ms)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    r->cfg.trail_keep_ms = ms;
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
 void reconcile_execute_ended(struct reconcile *r, struct store_conn *db, const char *sandbox_id,
                              const char *execution_id, enum sbx_code answer)
 {
@@ -296,8 +316,24 @@ static void print_gauges(void *arg)
 
 /* --- the thread -------------------------------------------------------- */
 
+/* When the status that ends here began is known when its row was the last one with that slot; a move
+ * in between that another control plane wrote shows in the generation. */
+static void observe_status(struct reconcile *r, const struct store_sandbox *row)
+{
+    struct seen *s = &r->seen[crc32_of(row->sandbox_id, strlen(row->sandbox_id)) % SEEN_MAX];
+
+    if (strcmp(s->sandbox_id, row->sandbox_id) == 0 && s->generation + 1 == row->generation)
+        metrics_observe_ms(r->metrics, M_STATUS_MS,
+                           METRICS_LABELS(sandbox_status_name(row->previous)),
+                           row->status_since_ms - s->since_ms);
+    (void)str_copy(s->sandbox_id, sizeof(s->sandbox_id), row->sandbox_id);
+    s->generation = row->generation;
+    s->since_ms = row->status_since_ms;
+}
+
 static void observe(struct reconcile *r, const struct store_sandbox *row)
 {
+    observe_status(r, row);
     metrics_add(r->metrics, M_TRANSITIONS, METRICS_LABELS(sandbox_status_name(row->status)), 1);
     if (row->status == SANDBOX_READY && row->resumed_at_ms == 0 && row->suspended_at_ms == 0)
         metrics_observe_ms(r->metrics, M_READY_MS, METRICS_LABELS(row->is_warm ? "warm" : "cold"),
@@ -370,6 +406,7 @@ static bool take_inbox(struct reconcile *r)
     if (r->reload)
         r->regions_ms = 0;
     r->reload = false;
+    reconcile_core_keep_trail(r->core, r->cfg.trail_keep_ms);
     stop = r->stop;
     (void)pthread_mutex_unlock(&r->lock);
     while (answers) {

@@ -61,6 +61,8 @@ void reconcile_wake(struct reconcile *r);
 void reconcile_probe(struct reconcile *r, const char *sandbox_id);
 /* Regions, backends or their credentials changed. */
 void reconcile_reload_regions(struct reconcile *r);
+/* How long audit and events are kept from now on. Any thread. */
+void reconcile_keep_trail(struct reconcile *r, int64_t ms);
 
 /* --- waiting ----------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 """Tokens over two control planes: revocation within a second, what a lost LISTEN connection does, members and
 entitlement, the rate limit (contract 1; case 42's API half)."""
 
+import threading
 import time
 
 import jwt
@@ -124,6 +125,34 @@ class RateLimit(SystemTest):
         self.assertIn("retry-after", refused[0].headers)
         _, other = self.stack.member(t.account, ["member"])
         self.assertEqual(Client(self.stack.plane.url, token=other).get(f"{PUBLIC}/sandboxes?accountId={t.account}").status, 200)
+
+
+class AccountLimit(SystemTest):
+    """One account's requests under way: those of others are none of its business."""
+
+    stack_options = {"driver": "fake", "sandboxd": {"limits.account_requests": 2}, "region": {"fake.execute_delay_ms": 1500}}
+
+    def test_one_account_is_held_back_and_others_are_not(self):
+        image = "library/tiny@sha256:" + 64 * "0"
+        t, other = self.stack.tenant(image=image), self.stack.tenant(image=image)
+        box = t.ready()
+        body = {"accountId": t.account, "sandboxId": box["sandboxId"], "command": ["true"]}
+        done = []
+        commands = [threading.Thread(target=lambda: done.append(t.call("POST", "/sandbox/execute", body).status)) for _ in range(2)]
+        for command in commands:
+            command.start()
+        wait_for("both commands run", lambda: self.stack.pg.psql("SELECT count(*) FROM sandboxd.executions") == [["2"]], 10)
+        refused = t.call("GET", f"/sandboxes?accountId={t.account}")
+        self.assertEqual((refused.status, refused.code), (429, "RATE_LIMITED"))
+        self.assertIn("retry-after", refused.headers)
+        self.assertEqual(other.list()["totalCount"], 0)
+        # Who is not a member takes none of the account's places.
+        self.assertEqual(other.call("GET", f"/sandboxes?accountId={t.account}").status, 403)
+        for command in commands:
+            command.join()
+        self.assertEqual(done, [200, 200])
+        self.assertEqual(t.list()["totalCount"], 1)
+        t.terminate(box)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import shutil
 import harness
 from harness import SystemTest, busybox_rootfs, main, program, wait_for
 from test_egress import HOST, World
+from test_reload import reload, rewrite
 
 RULES = {"enabled": True, "addressAllowlist": ["203.0.113.9"], "domainAllowlist": ["good.example"]}
 LINES = ["tcp 203.0.113.9 443", "tcp 203.0.113.8 443", "proxy good.example:443", "proxy other.example:443",
@@ -94,6 +95,25 @@ class Api(SystemTest):
         tenant.terminate(box)
         tenant.call("POST", "/sandbox-template/save",
                     {"accountId": tenant.account, "templateId": template, "name": "off", "enabled": False}, 200)
+
+    def test_further_denied_ranges_reach_sandboxes_that_run(self):
+        """SIGHUP of the region: rules, resolver and proxy take the new ranges over, and go on."""
+        lines = ["tcp 203.0.113.8 443", "proxy good.example:443", "tcp 203.0.113.9 443"]
+        rules = {"enabled": True, "addressAllowlist": ["203.0.113.9", "203.0.113.8"], "domainAllowlist": ["good.example"]}
+        tenant = self.stack.tenant(image=self.image, networkControl=rules)
+        box = tenant.ready()
+        self.assertEqual(self.attempts(tenant, box, lines), ["open", "open", "open"])
+        region = self.stack.region
+        rewrite(region, egress__deny="203.0.113.200,203.0.113.8")
+        self.assertEqual(reload(region)["changed"], 1)
+        wait_for("it is shut", lambda: self.attempts(tenant, box, lines) == ["shut", "shut", "open"], 15)
+        rewrite(region, egress__deny="203.0.113.200,nonsense")
+        self.assertIn("[egress] deny", reload(region, "reload refused, nothing was changed")["error"])
+        self.assertEqual(self.attempts(tenant, box, lines), ["shut", "shut", "open"])
+        rewrite(region, egress__deny="203.0.113.200")
+        reload(region)
+        wait_for("it is open again", lambda: self.attempts(tenant, box, lines) == ["open", "open", "open"], 15)
+        tenant.terminate(box)
 
     def test_refused_at_allocation(self):
         for rules, words in (({"enabled": True, "addressAllowlist": ["10.1.2.3"]}, "infrastructure range (private)"),
