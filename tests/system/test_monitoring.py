@@ -6,8 +6,9 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 
-from harness import SOURCE, Client, SystemTest, main
+from harness import SOURCE, Client, SystemTest, main, wait_for
 
 MONITORING = os.path.join(SOURCE, "config/monitoring")
 OUR_METRIC = re.compile(r"\b(?:sandboxd|sandbox_region|http)_[a-z_]+")
@@ -19,7 +20,35 @@ def promtool(*words):
     return done.returncode, done.stdout
 
 
+# What an operator has to see, and on which daemon (issue "Made to be run").
+FAMILIES = {
+    "sandboxd": {
+        "requests by route and code": ["http_requests_total", "http_request_seconds_bucket"],
+        "what waits": ["http_connections", "http_requests_under_way", "http_queue_depth", "http_requests_deferred",
+                       "sandboxd_executions_waiting", "sandboxd_waiters", "sandboxd_region_actions"],
+        "bytes in memory": ["http_body_bytes", "sandboxd_output_bytes"],
+        "statuses": ["sandboxd_sandboxes", "sandboxd_transitions_total", "sandboxd_status_seconds_bucket",
+                     "sandboxd_sandbox_ready_seconds_bucket", "sandboxd_sandbox_life_seconds_bucket"],
+        "the reconciler": ["sandboxd_due_rows", "sandboxd_reconcile_lag_seconds", "sandboxd_moves_total", "sandboxd_claims_total"],
+        "pools and executions": ["sandboxd_warm_members", "sandboxd_executions"],
+        "what went wrong": ["sandboxd_strays_total", "sandboxd_sandboxes_lost_total", "sandboxd_moves_lost_total"],
+        "others": ["sandboxd_database_up", "sandboxd_instances", "sandboxd_region_calls_total",
+                   "sandboxd_region_call_seconds_bucket", "sandboxd_token_cache_entries"],
+    },
+    "region": {
+        "requests by route and code": ["http_requests_total", "http_request_seconds_bucket", "http_queue_depth"],
+        "sandboxes": ["sandbox_region_sandboxes", "sandbox_region_warm", "sandbox_region_operations_total",
+                      "sandbox_region_ready_seconds_bucket", "sandbox_region_delete_seconds_bucket"],
+        "executions": ["sandbox_region_executions", "sandbox_region_executions_total", "sandbox_region_output_bytes"],
+        "denied egress": ["sandbox_region_denied_egress_total"],
+        "what went wrong": ["sandbox_region_strays_total", "sandbox_region_lost_total", "sandbox_region_adopted_total"],
+    },
+}
+
+
 class Monitoring(SystemTest):
+    stack_options = {"sandboxd": {"sandboxes.warm_total_max": 1}}
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -59,6 +88,48 @@ class Monitoring(SystemTest):
         self.assertEqual(self.value(text, "sandboxd_database_up"), 1)
         self.assertEqual(self.value(self.texts["region"], "sandbox_region_sandboxes"), 0)
         self.assertEqual(self.value(self.texts["region"], "sandbox_region_ready_seconds_count"), 1)
+
+    def test_each_family_is_on_its_daemon(self):
+        for daemon, groups in FAMILIES.items():
+            for group, names in groups.items():
+                for name in names:
+                    with self.subTest(daemon=daemon, group=group, name=name):
+                        self.assertRegex(self.texts[daemon], rf"(?m)^{name}[{{ ]")
+
+    def now(self, daemon, series):
+        client = Client(unix=self.stack.plane.admin_socket) if daemon == "sandboxd" else self.stack.region.client()
+        found = re.search(r"(?m)^" + re.escape(series) + r" (\S+)$", client.get("/metrics").text())
+        return float(found.group(1)) if found else 0.0
+
+    def becomes(self, daemon, series, value):
+        wait_for(f"{series} is {value}", lambda: self.now(daemon, series) == value, 15)
+
+    def test_gauges_and_counters_move(self):
+        denied = self.now("region", "sandbox_region_denied_egress_total")
+        moves = self.now("sandboxd", 'sandboxd_status_seconds_count{status="ALLOCATING"}')
+        tenant = self.stack.tenant()
+        box = tenant.ready()
+        self.becomes("sandboxd", 'sandboxd_sandboxes{status="READY"}', 1)
+        self.assertEqual(self.now("region", "sandbox_region_sandboxes"), 1)
+        self.becomes("sandboxd", 'sandboxd_status_seconds_count{status="ALLOCATING"}', moves + 1)
+        command = threading.Thread(target=tenant.execute, args=(box, ["sh", "-c", "nc -w 1 169.254.169.254 80; sleep 3"]))
+        command.start()
+        self.becomes("sandboxd", "sandboxd_executions", 1)
+        self.becomes("region", "sandbox_region_executions", 1)
+        self.assertEqual(self.now("sandboxd", 'sandboxd_sandboxes{status="BUSY"}'), 1)
+        command.join()
+        self.becomes("region", "sandbox_region_executions", 0)
+        self.assertGreater(self.now("region", "sandbox_region_denied_egress_total"), denied)
+        tenant.terminate(box)
+        self.becomes("region", "sandbox_region_sandboxes", 0)
+        # What an ended sandbox was denied is still counted.
+        self.assertGreater(self.now("region", "sandbox_region_denied_egress_total"), denied)
+        template = tenant.add_template(warmPool={"desired": 1, "min": 1, "max": 1, "regions": [tenant.region]})
+        self.becomes("sandboxd", 'sandboxd_warm_members{state="ready"}', 1)
+        self.becomes("region", "sandbox_region_warm", 1)
+        tenant.call("POST", "/sandbox-template/save", {"accountId": tenant.account, "templateId": template, "name": "t",
+                                                       "enabled": False}, 200)
+        self.becomes("region", "sandbox_region_warm", 0)
 
     def test_never_on_the_public_listener(self):
         self.assertEqual(Client(self.stack.plane.url).get("/metrics").status, 404)
