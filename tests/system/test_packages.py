@@ -40,7 +40,9 @@ class Machine:
              f"lowerdir=/,upperdir={self.dir}/upper,workdir={self.dir}/work", self.root])
         run(["mount", "-t", "proc", "proc", self.root + "/proc"])
         run(["mount", "--rbind", "/dev", self.root + "/dev"])
-        run(["mount", "--make-rslave", self.root + "/dev"])
+        run(["mount", "--rbind", "/sys", self.root + "/sys"])
+        for name in ("/dev", "/sys"):
+            run(["mount", "--make-rslave", self.root + name])
         run(["mount", "-t", "tmpfs", "tmpfs", self.root + "/run"])
         # As in a container: no service manager starts anything.
         self.write("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", 0o755)
@@ -59,7 +61,7 @@ class Machine:
     def sh(self, command):
         user = ["--reuid", self.user, "--regid", self.user, "--clear-groups"] if self.user else []
         # A namespace of processes, so that nothing that a step starts is left after it.
-        return run(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc=" + self.path("/proc"), "chroot", self.root,
+        return run(["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc=" + self.path("/proc"), "chroot", self.root,
                     "setpriv", *user, "sh", "-c", f"cd {shlex.quote(self.workdir)} && {command}"],
                    env={**harness.clean_environment(), "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root",
                         "LC_ALL": "C.UTF-8"}, timeout=1000)
@@ -189,17 +191,36 @@ class Packages(unittest.TestCase):
                 self.assertEqual(about, [], said)
             machine.user = user
 
+    def run_what_is_installed(self, machine):
+        """The installed programs, from an empty state to a command in a sandbox and to a clean end."""
+        machine.write("/root/region.conf", "[egress]\nenabled = false\n")
+        said = machine.sh("""
+            /usr/lib/sandboxd/make-rootfs /root/rootfs
+            export SANDBOXCTL_STATE=/var/lib/sandboxd-pkg
+            sandboxd --standalone --standalone-state=$SANDBOXCTL_STATE --standalone-port=0 \\
+                --standalone-rootfs=/root/rootfs --standalone-region_extra=/root/region.conf >/root/log 2>&1 &
+            for i in $(seq 300); do [ -e $SANDBOXCTL_STATE/run/ready ] && break; sleep 0.2; done
+            box=$(sandboxctl --json sandbox create --wait | sed 's/.*"sandboxId":"\\([^"]*\\)".*/\\1/') || { tail /root/log; exit 1; }
+            sandboxctl exec $box -- python3 -c 'print(6 * 7)' && sandboxctl exec $box -- uname -r
+            sandboxctl sandbox drain >/dev/null
+            kill $!
+            wait $! && echo ended well
+            rm -rf /root/rootfs""")
+        self.assertEqual(said.splitlines()[-3:], ["42", "4.4.0", "ended well"], said)
+
     def test_z_removal_leaves_only_what_is_the_operators(self):
         machine = self.machines["region"]
         machine.sh("apt-get install -y --no-install-recommends /packages/*.deb")
         self.assertEqual(machine.sh("sandboxctl --version").split()[0], "sandboxctl")
         self.assertEqual(machine.sh("man -w sandboxctl").strip()[-13:], "/sandboxctl.1")
+        self.run_what_is_installed(machine)
         machine.sh("apt-get remove -y sandboxd sandbox-region sandboxctl")
         for path in ("/usr/bin/sandboxd", "/usr/bin/sandbox-region", "/usr/bin/sandboxctl", "/usr/lib/sandboxd"):
             self.assertFalse(os.path.exists(machine.path(path)), path)
         self.assertTrue(os.path.exists(machine.path("/etc/sandboxd/sandboxd.conf")))  # a conffile stays
         machine.sh("apt-get purge -y sandboxd sandbox-region sandboxctl")
         self.assertFalse(os.path.exists(machine.path("/etc/sandboxd")))
+        self.assertTrue(os.path.exists(machine.path("/var/lib/sandboxd-pkg/backend")))  # data is never the package's to remove
         self.assertEqual(machine.sh("dpkg-query -W -f '${Package} ${Status}\\n' sandboxd sandbox-region sandboxctl 2>/dev/null || true")
                          .count("installed"), 0)
 

@@ -216,8 +216,21 @@ class Standalone(unittest.TestCase):
     def test_5b_backup_and_restore(self):
         """docs/operations.md, "Backup and restore": the folder is lost, and a new one at the same place gets all of it."""
         l = self.launcher
+        tenant, account = l.tenant(), l.client()["accountId"]
+        # What has to come back: rows, a volume with a file in it, a secret that only the sealing keys open.
+        backend = json.loads(l.ctl("--json", "backend", "list", "--account", account))["backends"][0]["backendId"]
+        keeper = tenant.add_template(image=self.image(), persistenceMode="DIRECTORY", volumeSizeMb=64)
+        box = tenant.ready(templateId=keeper)
+        volume = tenant.get(box)["volumeName"]
+        tenant.execute(box, ["sh", "-c", "echo kept >/workspace/persist/file"])
+        tenant.terminate(box)
+        password = os.path.join(l.dir, "password")
+        with open(password, "w") as f:
+            f.write("sesame")
+        l.ctl("registry", "create", "--account", account, "--host", "registry.example", "--user", "ann", "--password-file", password)
+        sealed = self.sql("SELECT encode(password, 'hex') FROM sandboxd.registry_credentials")
         l.ctl("sandbox", "drain")
-        before, account = l.tenant().list(), l.client()["accountId"]
+        before = tenant.list()
         dump, kept = os.path.join(l.dir, "sandboxd.dump"), os.path.join(l.dir, "state.tgz")
         as_postgres = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
         with open(dump, "wb") as f:
@@ -239,6 +252,23 @@ class Standalone(unittest.TestCase):
         self.assertEqual({b["sandboxId"] for b in tenant.list()["sandboxes"]}, {b["sandboxId"] for b in before["sandboxes"]})
         box = tenant.ready(timeout=90)
         self.assertEqual(tenant.execute(box, ["echo", "restored"])["stdout"], "restored\n")
+        self.assertEqual(self.sql("SELECT encode(password, 'hex') FROM sandboxd.registry_credentials"), sealed)
+        self.assertEqual(json.loads(l.ctl("--json", "backend", "list", "--account", account))["backends"][0]["backendId"], backend)
+        with open(os.path.join(l.state, "seal.keys")) as f:
+            self.assertIn(bytes.fromhex(sealed)[3:3 + bytes.fromhex(sealed)[2]].decode(), f.read())  # the key it names
+        box = tenant.ready(timeout=90, templateId=keeper, volumeName=volume)
+        self.assertEqual(tenant.execute(box, ["cat", "/workspace/persist/file"])["stdout"], "kept\n")
+        tenant.terminate(box)
+
+    def sql(self, statement):
+        return subprocess.run(["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "psql", "-XAtq", "-h",
+                               self.launcher.state + "/run/pg", "-c", statement, "sandboxd"], stdout=subprocess.PIPE, text=True,
+                              check=True).stdout.strip()
+
+    def image(self):
+        tenant = self.launcher.tenant()
+        shown = tenant.call("GET", f"/sandbox-template?accountId={tenant.account}&templateId={tenant.template}", status=200)
+        return shown.json["currentRevision"]["imageDigest"]
 
     def test_6_clean_stop_leaves_nothing(self):
         l = self.launcher
