@@ -55,6 +55,7 @@ class Quickstart(unittest.TestCase):
                               "command": ["ls", "-ld", "/workspace"]})
         self.assertEqual((answer.json.get("exitCode"), answer.json.get("stderr")), (0, ""), answer)
 
+        self.readme_on_ones_own_image()
         began = time.monotonic()
         out = self.run_it()
         self.assertIn("already runs", out)
@@ -69,6 +70,28 @@ class Quickstart(unittest.TestCase):
         self.assertRegex(out, r"(?m)^    Python 3\.")
         self.assertIn("stopped", out)
         self.assertEqual(processes(self.state + "/"), [])
+
+    def readme_on_ones_own_image(self):
+        """The block of README.md, as it stands there, for a root file system and for an OCI layout."""
+        with open(os.path.join(harness.SOURCE, "README.md")) as f:
+            block = "".join(line[4:] for line in f.read().split("## Your own image\n")[1].split("\n## ")[0].splitlines(True)
+                            if line.startswith("    "))
+        self.assertIn("sandboxctl exec", block)
+        rootfs, layout = os.path.join(self.dir.name, "rootfs"), os.path.join(self.dir.name, "layout")
+        harness.busybox_rootfs(rootfs)
+        for words in (["init", "--layout", layout], ["new", "--image", layout + ":v1"],
+                      ["insert", "--image", layout + ":v1", rootfs, "/"]):
+            subprocess.run(["umoci", *words], check=True, stdout=subprocess.DEVNULL)
+        build = os.path.join(harness.SOURCE, "build-release")
+        for source in (f"--rootfs {rootfs}", f"--layout {layout}:v1"):
+            self.assertIn("--rootfs DIR", block)
+            run = subprocess.run(["bash", "-euc", block.replace("--rootfs DIR", source)], text=True, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
+                                 env={**harness.clean_environment(), "SANDBOXCTL_STATE": self.state,
+                                      "PATH": build + ":" + harness.clean_environment()["PATH"]})
+            self.assertEqual(run.returncode, 0, run.stdout)
+            self.assertRegex(run.stdout, r"(?m)^Linux .* 4\.4\.0 ")
+            self.assertRegex(run.stdout, r"(?m)^status +TERMINATED$")
 
     def test_wrong_words_are_told(self):
         for flags in (["--nope"], ["--port", "x"], ["--state"]):
