@@ -324,6 +324,14 @@ static enum sbx_code spec_of(struct reconcile_calls *c, struct arena *a,
     return SBX_OK;
 }
 
+/* What one pause was allowed beyond the revision's cap comes back as well. */
+static int restore_cap_mb(int revision_mb, int64_t snapshot_bytes)
+{
+    int64_t kept_mb = (snapshot_bytes + (1 << 20) - 1) >> 20;
+
+    return kept_mb > revision_mb ? (int)kept_mb : revision_mb;
+}
+
 static enum sbx_code start_deploy(struct reconcile_calls *c, struct arena *a,
                                   const struct reconcile_call *call, struct pending *p,
                                   struct sbx_err *err)
@@ -339,6 +347,8 @@ static enum sbx_code start_deploy(struct reconcile_calls *c, struct arena *a,
     spec.warm_id = row->suspended_at_ms == 0 ? row->warm_id : NULL;
     /* Only its own archive is restored (contract 5): it has one when it was paused before. */
     spec.restore = sandbox_persistence_snapshots(row->persistence_mode) && row->suspended_at_ms > 0;
+    spec.snapshot_max_mb =
+        restore_cap_mb(spec.snapshot_max_mb, row->persistence.last_snapshot_bytes);
     if (sandbox_persistence_has_volume(row->persistence_mode) &&
         backend_get(c, a, row->account_id, row->region, &spec.backend, err))
         return err->code;

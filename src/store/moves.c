@@ -54,12 +54,12 @@ static const char MOVE_SQL[] =
         "ELSE s.holds_compute END, "
     "operation_id = $17, "
     "is_warm = s.is_warm OR $18::boolean, "
-    "mount_path = " IF("$20::boolean", "$21", "s.mount_path") ", "
-    "last_snapshot_at = "
-        IF("$20::boolean", "to_timestamp($22::bigint / 1000.0)", "s.last_snapshot_at") ", "
-    "last_snapshot_bytes = " IF("$20::boolean", "$23::bigint", "s.last_snapshot_bytes") ", "
+    "mount_path = coalesce($21::text, s.mount_path), "
+    "last_snapshot_at = coalesce(to_timestamp($22::bigint / 1000.0), s.last_snapshot_at), "
+    "last_snapshot_bytes = coalesce($23::bigint, s.last_snapshot_bytes), "
     "last_snapshot_error = " IF("$20::boolean", "$24", "s.last_snapshot_error") ", "
-    "restore_failed = " IF("$20::boolean", "$25::boolean", "s.restore_failed") ", "
+    /* Only what tells of a snapshot says that the restore's failure is over. */
+    "restore_failed = $25::boolean OR (s.restore_failed AND $22::bigint IS NULL), "
     "pause_exclude = " IF("$26::boolean", "$27::jsonb", "s.pause_exclude") ", "
     "pause_max_mb = " IF("$26::boolean", "$28::integer", "s.pause_max_mb") ", "
     "pause_force = " IF("$26::boolean", "$29::boolean", "s.pause_force") ", "
@@ -108,9 +108,12 @@ const struct store_stmt STORE_STMT_MOVES[] = {
                  "WHERE s.sandbox_id = $1 AND s.status = ANY($2::text[]) RETURNING s.sandbox_id",
                  4, true },
     [REPORT] = { "sandbox_report",
-                 "UPDATE sandboxd.sandboxes s SET mount_path = $3, "
-                 "last_snapshot_at = to_timestamp($4::bigint / 1000.0), "
-                 "last_snapshot_bytes = $5, last_snapshot_error = $6, restore_failed = $7, "
+                 "UPDATE sandboxd.sandboxes s SET mount_path = coalesce($3, s.mount_path), "
+                 "last_snapshot_at = coalesce(to_timestamp($4::bigint / 1000.0), "
+                 "s.last_snapshot_at), "
+                 "last_snapshot_bytes = coalesce($5, s.last_snapshot_bytes), "
+                 "last_snapshot_error = $6, "
+                 "restore_failed = $7 OR (s.restore_failed AND $4::bigint IS NULL), "
                  "updated_at = now() WHERE s.sandbox_id = $1 AND s.generation = $2 "
                  "RETURNING s.sandbox_id",
                  7, true },

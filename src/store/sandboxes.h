@@ -13,6 +13,7 @@
 #include "store/store.h"
 
 /* What the runtime said about a volume mode. */
+/* Written, what is absent (NULL, 0) keeps what the row has, the error aside. */
 struct store_persistence {
     const char *mount_path;
     int64_t last_snapshot_at_ms;

@@ -418,6 +418,42 @@ static void what_a_pause_reports_is_kept(void **state)
     FAILS(SBX_E_CHANGING, store_sandbox_report(w->db, s.sandbox_id, s.generation + 1, &p, &err));
 }
 
+/* A pause that fails says why, and takes nothing of what is known of the good snapshot. */
+static void a_failed_pause_keeps_the_good_snapshot(void **state)
+{
+    struct world *w = *state;
+    world_fresh(w);
+    struct store_sandbox s = world_ready(w);
+    struct store_persistence known = { .mount_path = "/workspace/persist",
+                                       .last_snapshot_at_ms = 1789000000123,
+                                       .last_snapshot_bytes = 5242880,
+                                       .restore_failed = true };
+    struct store_persistence failed = { .last_snapshot_error = "no space" };
+    struct store_persistence taken = { .last_snapshot_at_ms = 1789000009000,
+                                       .last_snapshot_bytes = 7 };
+
+    OK(store_sandbox_report(w->db, s.sandbox_id, s.generation, &known, &err));
+    s = world_move(w, &s, SANDBOX_SUSPENDING);
+    struct store_move m = world_move_in(&s, SANDBOX_READY);
+    m.persistence = &failed;
+    OK(store_sandbox_move(w->db, &m, w->a, &s, &err));
+    assert_string_equal(s.persistence.last_snapshot_error, "no space");
+    assert_string_equal(s.persistence.mount_path, "/workspace/persist");
+    assert_int_equal(s.persistence.last_snapshot_at_ms, 1789000000123);
+    assert_int_equal(s.persistence.last_snapshot_bytes, 5242880);
+    assert_true(s.persistence.restore_failed);
+
+    s = world_move(w, &s, SANDBOX_SUSPENDING);
+    m = world_move_in(&s, SANDBOX_SUSPENDED);
+    m.persistence = &taken;
+    OK(store_sandbox_move(w->db, &m, w->a, &s, &err));
+    assert_null(s.persistence.last_snapshot_error);
+    assert_string_equal(s.persistence.mount_path, "/workspace/persist");
+    assert_int_equal(s.persistence.last_snapshot_at_ms, 1789000009000);
+    assert_int_equal(s.persistence.last_snapshot_bytes, 7);
+    assert_false(s.persistence.restore_failed);
+}
+
 /* case 13, the store's part: newest first, pages and cursor agree, and a failure is not a list */
 static void lists_are_whole(void **state)
 {
@@ -494,6 +530,7 @@ int main(void)
         cmocka_unit_test(idle_and_execute_at_once_have_one_winner),
         cmocka_unit_test(guards_ask_the_database_clock),
         cmocka_unit_test(what_a_pause_reports_is_kept),
+        cmocka_unit_test(a_failed_pause_keeps_the_good_snapshot),
         cmocka_unit_test(lists_are_whole),
     };
     return cmocka_run_group_tests(tests, world_new, world_free);

@@ -584,6 +584,7 @@ class Tenant:
         last = {}
 
         def check():
+            last.clear()
             last.update(self.get(box, plane))
             if last["status"] in statuses:
                 return last

@@ -148,6 +148,14 @@ class Backend:
             self.assertEqual(t.act("pause", box, None, snapshotMaxMb=bad).status, 400)
         paused = t.pause(box, snapshotMaxMb=10)
         self.assertNotIn("lastSnapshotError", paused["persistence"])
+        t.resume(box)
+        self.assertNotIn("lastSnapshotError", t.wait(box, "READY")["persistence"])
+        self.assertEqual(self.ok(t, box, "stat -c %s zeros"), "3000000\n")  # beyond the revision's cap, for that pause
+        self.assertEqual(t.act("pause", box, None).code, "SNAPSHOT_FAILED")
+        persistence = t.get(box)["persistence"]
+        self.assertIn("lastSnapshotError", persistence)
+        for field in ("lastSnapshotAt", "lastSnapshotBytes"):  # the good one's
+            self.assertEqual(persistence[field], paused["persistence"][field])
 
     def test_a_tampered_archive_fails_and_stays(self):
         t = self.world()
@@ -215,7 +223,9 @@ class Backend:
         t = self.world("BOTH", mountPath="/workspace/data")
         box = t.ready()
         self.ok(t, box, "echo w > w && echo d > data/d && mkdir -p sub/data && echo s > sub/data/s")
-        self.cycle(t, box)
+        self.assertEqual(t.pause(box)["persistence"]["mountPath"], "/workspace/data")
+        t.resume(box)
+        t.wait(box, "READY")
         self.assertEqual(self.ok(t, box, "cat w data/d sub/data/s"), "w\nd\ns\n")
         self.assertEqual(t.get(box)["persistence"]["mountPath"], "/workspace/data")
 
