@@ -154,8 +154,6 @@ static bool pipes_open(uint32_t uid, int read_ends[2], int write_ends[2])
         ok = ok && pipe2(p, O_CLOEXEC) == 0;
         read_ends[i] = p[0];
         write_ends[i] = p[1];
-        if (ok)
-            (void)fcntl(p[0], F_SETFL, O_NONBLOCK);
     }
     if (uid != 0)
         ok = syscall(SYS_setresuid, -1, SBX_AGENT_UID, -1) == 0 && ok;
@@ -197,11 +195,19 @@ static void fill(struct agent *a, struct agent_exec *e, uint32_t stream,
         e->out[i] =
             (struct agent_output){ .fd = read_ends[i],
                                    .cap = agent_request_has(r, cap) ? r->number[cap] : UINT64_MAX };
-        (void)agent_watch(a, read_ends[i], EPOLLIN, AGENT_SOURCE_OUT,
-                          (uint32_t)(e - a->execs) * AGENT_STREAMS + (uint32_t)i);
     }
     memcpy(e->id, r->text[SBX_TAG_EXEC_ID].data ? r->text[SBX_TAG_EXEC_ID].data : "",
            r->text[SBX_TAG_EXEC_ID].len);
+}
+
+/* After the command was asked for: each call costs it 30 us of waiting. */
+static void watch_outputs(struct agent *a, const struct agent_exec *e)
+{
+    for (int i = 0; i < AGENT_STREAMS; i++) {
+        (void)fcntl(e->out[i].fd, F_SETFL, O_NONBLOCK);
+        (void)agent_watch(a, e->out[i].fd, EPOLLIN, AGENT_SOURCE_OUT,
+                          (uint32_t)(e - a->execs) * AGENT_STREAMS + (uint32_t)i);
+    }
 }
 
 static bool start(struct agent *a, uint32_t stream, const struct agent_request *r)
@@ -234,7 +240,9 @@ static bool start(struct agent *a, uint32_t stream, const struct agent_request *
     s.fds[1] = write_ends[0];
     s.fds[2] = write_ends[1];
     ok = agent_warden_spawn(&a->warden, &s);
-    if (!ok)
+    if (ok)
+        watch_outputs(a, e);
+    else
         release(e);
     read_ends[0] = read_ends[1] = -1;
 out:

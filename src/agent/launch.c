@@ -21,6 +21,8 @@
 
 enum { CHILD_STACK = 64 * 1024, EXIT_NOT_FOUND = 127, EXIT_NOT_EXECUTABLE = 126 };
 
+static uint64_t init_caps; /* what the init has, and its command at most */
+
 /* The child of clone(CLONE_VM) writes it, the init reads it when the child has exec'ed or ended. */
 struct outcome {
     const struct agent_launch *launch;
@@ -86,7 +88,7 @@ static bool enter_cwd(struct outcome *o)
 static bool become_workload(struct outcome *o)
 {
     const struct agent_launch *l = o->launch;
-    uint64_t caps = l->uid == 0 ? agent_caps_workload() & agent_caps_permitted() : 0;
+    uint64_t caps = l->uid == 0 ? agent_caps_workload() & init_caps : 0;
 
     if ((l->group_count && syscall(SYS_setgroups, l->group_count, l->groups) < 0) ||
         syscall(SYS_setresgid, l->gid, l->gid, l->gid) < 0 ||
@@ -205,6 +207,7 @@ static pid_t start(const struct agent_launch *l, struct outcome *o)
 
 void agent_launch_prepare(bool own_proc)
 {
+    init_caps = agent_caps_permitted();
     if (own_proc && unshare(CLONE_NEWNS) == 0)
         (void)mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
     /* The session is the init's and the command leads a group in it: a group whose leader led its

@@ -373,8 +373,9 @@ _Noreturn void agent_warden_run(int wire, int events)
         if (n < 0 && errno != EINTR)
             _exit(1);
         if (p[1].revents) {
+            reap(); /* first: somebody waits for it */
             if (read(warden.signals, info, sizeof(info)) > 0)
-                reap();
+                reap(); /* a death between the two was told by the signal that is gone */
         }
         if (p[0].revents)
             handle_request();

@@ -233,6 +233,7 @@ enum sbx_code runsc_cgroup_set_cpu(struct runsc_cgroups *g, const char *id, int6
                                    struct sbx_err *err)
 {
     int64_t quota = cpu_millis * CPU_PERIOD_US / 1000;
+    struct sbx_err ignored = { 0 };
     char dir[PATH_MAX], text[64];
 
     if (g->kind == KIND_NONE || cpu_millis <= 0)
@@ -240,11 +241,15 @@ enum sbx_code runsc_cgroup_set_cpu(struct runsc_cgroups *g, const char *id, int6
     dir_of(g, g->kind == KIND_V1 ? 1 : 0, id, dir);
     if (g->kind == KIND_V2) {
         (void)snprintf(text, sizeof(text), "%" PRId64 " %d", quota, CPU_PERIOD_US);
-        return write_value(dir, "cpu.max", text, err);
+        if (write_value(dir, "cpu.max", text, err) == SBX_OK)
+            (void)!write_number(dir, "cpu.max.burst", quota, &ignored);
+        return err->code;
     }
     if (write_number(dir, "cpu.cfs_period_us", CPU_PERIOD_US, err) != SBX_OK)
         return err->code;
-    return write_number(dir, "cpu.cfs_quota_us", quota, err);
+    if (write_number(dir, "cpu.cfs_quota_us", quota, err) == SBX_OK)
+        (void)!write_number(dir, "cpu.cfs_burst_us", quota, &ignored);
+    return err->code;
 }
 
 /* Kills what root i has of it; the number of processes seen. */

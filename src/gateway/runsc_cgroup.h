@@ -34,7 +34,9 @@ const char *runsc_cgroups_kind(const struct runsc_cgroups *g); /* "v1", "v2", "n
 MUST_USE enum sbx_code runsc_cgroup_make(struct runsc_cgroups *g, const char *id,
                                          const struct runsc_limits *limits, struct arena *a,
                                          const char **procs, struct sbx_err *err);
-/* The quota of a running one. */
+/* The quota of a running one.  What it leaves unused, up to one period's worth, may be used later
+ * where the kernel can (5.14): a short command after a pause is not stopped in its middle, and over
+ * time nobody gets more. */
 MUST_USE enum sbx_code runsc_cgroup_set_cpu(struct runsc_cgroups *g, const char *id,
                                             int64_t cpu_millis, struct sbx_err *err);
 /* Kills all in it, again until none is left or the deadline has passed; the processes' parent reaps

@@ -5,6 +5,7 @@ execute, terminate, and what the control plane weighs.  Prints a Markdown table.
     SANDBOXD_BUILD=build-release tests/bench/slice.py [rounds]        (release build; as root)
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -22,6 +23,21 @@ from harness import PUBLIC, Stack, busybox_rootfs  # noqa: E402
 
 RUNSC = os.environ.get("RUNSC", "runsc")
 FLAGS = ["--platform=ptrace", "--network=none", "--ignore-cgroups"]
+
+
+@contextlib.contextmanager
+def expedited(path="/sys/kernel/rcu_expedited"):
+    def put(value):
+        with open(path, "w") as f:
+            f.write(value)
+
+    with open(path) as f:
+        before = f.read()
+    put("1")
+    try:
+        yield
+    finally:
+        put(before)
 
 
 class Raw:
@@ -44,8 +60,13 @@ class Raw:
     def argv(self, *more):
         return [RUNSC, f"--root={self.dir}/state", *FLAGS, *more]
 
-    def first_byte(self):
-        """`runsc run` to the first byte that the init writes."""
+    def first_byte(self, hurry=False):
+        """`runsc run` to the first byte that the init writes.  hurry: with the kernel's grace periods expedited,
+        as the gateway has them during a start."""
+        with expedited() if hurry else contextlib.nullcontext():
+            return self.run()
+
+    def run(self):
         self.count += 1
         bundle = self.bundle(["sh", "-c", "echo x; exec sleep 1000"])
         began = time.monotonic()
@@ -132,7 +153,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="sbx-bench-")
     raw = Raw(folder)
     stack = Stack().start()
-    figures = {name: [] for name in ("create", "raw run", "execute", "raw exec", "terminate")}
+    figures = {name: [] for name in ("create", "raw run", "hurried run", "execute", "raw exec", "terminate")}
     try:
         client = Lean(stack.tenant())
         idle = rss_mb(stack.plane.pid)
@@ -140,6 +161,8 @@ def main():
         for _ in range(rounds):
             figures["raw run"].append(raw.first_byte())
             figures["raw exec"].extend(raw.exec_true() for _ in range(3))
+            raw.end()
+            figures["hurried run"].append(raw.first_byte(hurry=True))
             raw.end()
             took, box = client.ready()
             figures["create"].append(took)
@@ -149,6 +172,8 @@ def main():
         print("| figure | median | yardstick in the same run | ratio | bound | aim |\n| --- | --- | --- | --- | --- | --- |")
         print(f"| cold create to READY over HTTP | {ms['create']:.0f} ms | `runsc run` to the first byte {ms['raw run']:.0f} ms | "
               f"{ms['create'] / ms['raw run']:.2f} | 1.5 | 1.15 |")
+        print(f"| the same | | `runsc run` with the kernel hurried as well {ms['hurried run']:.0f} ms | "
+              f"{ms['create'] / ms['hurried run']:.2f} | | |")
         print(f"| execute `true` over HTTP | {ms['execute']:.1f} ms | `runsc exec true` {ms['raw exec']:.1f} ms | "
               f"{ms['execute'] / ms['raw exec']:.2f} | 0.3 | 0.1 |")
         print(f"| terminate, idle | {ms['terminate']:.0f} ms | | | 300 ms | |")
