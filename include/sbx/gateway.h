@@ -100,6 +100,7 @@ enum {
     SBX_GATEWAY_SNAPSHOT_TIMEOUT_S = 900,
     SBX_GATEWAY_CALL_TIMEOUT_S = 30,
     SBX_GATEWAY_TOMBSTONE_S = 7 * 24 * 3600,
+    SBX_GATEWAY_TOMBSTONE_MIN_S = 3600, /* of a region that has too many; past every deadline */
     SBX_GATEWAY_EXECUTE_GRACE_S = 30, /* past the command's own deadline */
     SBX_GATEWAY_LIST_MAX = 500,
 };

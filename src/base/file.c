@@ -19,6 +19,7 @@ enum {
     TREE_DEPTH_MAX = 256,
     TREE_ROUNDS_MAX = 65536,
     /* of one removal, each TREE_DEPTH_MAX levels deep */
+    TEMP_DIGITS = 16, /* what file_write puts behind a name, after a dot */
 };
 
 static const char *last_part(const char *path)
@@ -131,6 +132,27 @@ enum sbx_code file_write(const char *path, const void *data, size_t len, mode_t 
         return SBX_OK;
     parent_of(path, parent);
     return file_sync_dir(parent, err);
+}
+
+static bool is_temp(const char *name)
+{
+    size_t len = strlen(name);
+    const char *tail = len > TEMP_DIGITS + 1 ? name + len - TEMP_DIGITS : "";
+
+    return tail[0] != 0 && tail[-1] == '.' && strspn(tail, "0123456789abcdef") == TEMP_DIGITS;
+}
+
+void file_sweep(const char *folder)
+{
+    DIR *d = opendir(folder);
+    struct dirent *e;
+
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        if (is_temp(e->d_name))
+            (void)unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d != NULL)
+        (void)closedir(d);
 }
 
 enum sbx_code file_make_dirs(const char *path, mode_t mode, struct sbx_err *err)

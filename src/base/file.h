@@ -17,6 +17,8 @@ MUST_USE enum sbx_code file_read(const char *path, struct buf *out, struct sbx_e
  * it a file that holds the same already is left alone. SBX_E_UNAVAILABLE: the disk is full. */
 MUST_USE enum sbx_code file_write(const char *path, const void *data, size_t len, mode_t mode,
                                   bool sync, struct sbx_err *err);
+/* Removes what a file_write that was killed left in a folder where nobody writes now. */
+void file_sweep(const char *folder);
 /* Makes the folder and its missing parents; one that is there is fine. SBX_E_UNAVAILABLE: the disk
  * is full. */
 MUST_USE enum sbx_code file_make_dirs(const char *path, mode_t mode, struct sbx_err *err);

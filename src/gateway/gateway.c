@@ -24,6 +24,8 @@
 enum {
     TIMER_S = 1,
     PURGE_EVERY_S = 3600,
+    PURGE_SOON_S = 60, /* when there are too many tombstones */
+    PURGE_BATCH = 8192,
     RECONCILE_THREADS = 8,
     SECRET_MAX = 4096,
     SECRET_MIN = 16, /* bytes */
@@ -190,35 +192,48 @@ static void end_overdue(struct gateway *g, int64_t now)
     }
 }
 
-/* Tombstones past their time: out of the table and out of the journal. */
-static void purge(struct gateway *g)
+/* Under the lock: takes what is past its time out of the table. */
+static size_t bury(struct gateway *g, int64_t before, char ids[PURGE_BATCH][ID_SIZE])
 {
-    int64_t before = time_unix_ms() - (int64_t)SBX_GATEWAY_TOMBSTONE_S * 1000;
+    size_t n = 0;
 
-    for (;;) {
-        char id[ID_SIZE] = "";
-        struct sbx_err err = { 0 };
-        struct journal_entry e = { .id = id };
+    ID_MAP_EACH(&g->sandboxes, slot)
+    {
+        const struct gateway_sandbox *s = slot->value;
+
+        if (n < PURGE_BATCH && s->phase == GATEWAY_PHASE_NONE && s->busy == NULL && !s->in_driver &&
+            s->changed_ms < before)
+            (void)str_copy(ids[n++], ID_SIZE, s->id);
+    }
+    for (size_t i = 0; i < n; i++)
+        gateway_sandbox_free(id_map_remove(&g->sandboxes, ids[i]));
+    return n;
+}
+
+/* Tombstones past their time: out of the table and out of the journal.  True: the region has so
+ * many that their time was cut short. */
+static bool purge(struct gateway *g)
+{
+    SCOPED_FREE char(*ids)[ID_SIZE] = mem_zalloc(PURGE_BATCH * ID_SIZE);
+    SCOPED_FREE struct journal_entry *entries = mem_zalloc(PURGE_BATCH * sizeof(*entries));
+    struct sbx_err err = { 0 };
+    bool full;
+    size_t n;
+
+    do {
+        int64_t keep_s;
 
         (void)pthread_mutex_lock(&g->lock);
-        ID_MAP_EACH(&g->sandboxes, slot)
-        {
-            struct gateway_sandbox *s = slot->value;
-
-            if (s->phase != GATEWAY_PHASE_NONE || s->busy != NULL || s->in_driver ||
-                s->changed_ms >= before)
-                continue;
-            (void)str_copy(id, sizeof(id), s->id);
-            (void)id_map_remove(&g->sandboxes, id);
-            gateway_sandbox_free(s);
-            break;
-        }
+        full = g->sandboxes.count > GATEWAY_KNOWN_MAX / 4 * 3;
+        keep_s = full ? SBX_GATEWAY_TOMBSTONE_MIN_S : SBX_GATEWAY_TOMBSTONE_S;
+        n = bury(g, time_unix_ms() - keep_s * 1000, ids);
         (void)pthread_mutex_unlock(&g->lock);
-        if (id[0] == 0)
-            return;
-        if (journal_put(g->journal, &e, 1, &err) != SBX_OK)
-            return;
-    }
+        for (size_t i = 0; i < n; i++)
+            entries[i] = (struct journal_entry){ .id = ids[i] };
+        if (n > 0 && journal_put(g->journal, entries, n, &err) != SBX_OK)
+            return full;
+    } while (n == PURGE_BATCH);
+    return full;
 }
 
 static void timer(void *arg)
@@ -233,10 +248,12 @@ static void timer(void *arg)
 
         end_overdue(g, now);
         if (now >= purge_ms) {
-            purge_ms = now + (int64_t)PURGE_EVERY_S * 1000;
+            bool full;
+
             (void)pthread_mutex_unlock(&g->lock);
-            purge(g);
+            full = purge(g);
             (void)pthread_mutex_lock(&g->lock);
+            purge_ms = now + (int64_t)(full ? PURGE_SOON_S : PURGE_EVERY_S) * 1000;
         }
         if (!g->stopping)
             (void)pthread_cond_timedwait(&g->timer_wake, &g->lock, &at);
@@ -252,12 +269,14 @@ static void load_record(void *arg, const char *id, const char *text)
     struct gateway_sandbox *s = gateway_record_parse(id, text);
     struct gateway_sandbox *other;
     enum gateway_phase phase;
+    int64_t changed_ms;
 
     if (s == NULL) {
         log_warn("a journal entry cannot be read", LOG_S("sandboxId", id));
         return;
     }
     phase = s->phase;
+    changed_ms = s->changed_ms;
     s->phase = GATEWAY_PHASE_NONE;
     id_map_put(&g->sandboxes, id, s);
     if (s->in_driver) {
@@ -277,6 +296,7 @@ static void load_record(void *arg, const char *id, const char *text)
     if (phase == GATEWAY_PHASE_STARTING && s->in_driver)
         phase = GATEWAY_PHASE_RUNNING; /* a claim is written down while it starts */
     gateway_set_phase(g, s, phase);
+    s->changed_ms = changed_ms; /* a restart makes no tombstone younger */
 }
 
 /* A record says that it runs; does it? */
@@ -419,11 +439,13 @@ static enum sbx_code open_state(struct gateway *g, struct sbx_err *err)
         return err_sys(err, SBX_E_INVALID, "[state] dir");
     if (flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0)
         return err_set(err, SBX_E_CONFLICT, "another region gateway uses this [state] dir");
-    if (journal_open(arena_printf(g->arena, "%s/journal", dir), &g->journal, &dropped, err) !=
-        SBX_OK)
+    /* A quarter more than deploys are let in for: what is deleted must be written down. */
+    if (journal_open(arena_printf(g->arena, "%s/journal", dir),
+                     GATEWAY_KNOWN_MAX + GATEWAY_KNOWN_MAX / 4, &g->journal, &dropped,
+                     err) != SBX_OK)
         return err->code;
     if (dropped > 0)
-        log_warn("the journal's damaged tail was dropped", LOG_I("bytes", dropped));
+        log_warn("damaged lines of the journal were dropped", LOG_I("bytes", dropped));
     return SBX_OK;
 }
 

@@ -149,6 +149,8 @@ static enum sbx_code admit(struct gateway *g, struct gateway_job *job, struct sb
     (void)pthread_mutex_lock(&g->lock);
     if (g->live >= g->sandboxes_max && s->phase == GATEWAY_PHASE_NONE)
         err_put(err, SBX_E_BUSY, "the region holds as many sandboxes as it may");
+    else if (g->sandboxes.count > GATEWAY_KNOWN_MAX && s->phase == GATEWAY_PHASE_NONE)
+        err_put(err, SBX_E_BUSY, "the region remembers as many ended sandboxes as it may");
     s->deleted = false;
     s->agent = job->spec.agent;
     s->warm = s->phase == GATEWAY_PHASE_NONE ? job->warm : s->warm;

@@ -40,6 +40,7 @@ enum {
     GATEWAY_ARCHIVE_THREADS_MAX = 64,
     GATEWAY_EXCLUDE_MAX = 256,
     GATEWAY_UIDS_MAX = 64,
+    GATEWAY_KNOWN_MAX = 1024 * 1024, /* sandboxes and tombstones (about 1.5 KB each) */
 };
 
 enum gateway_phase {
@@ -207,6 +208,8 @@ const struct gateway_result *gateway_result_find(const struct gateway_sandbox *s
 /* Keeps it as the newest; err SBX_OK: body, which is copied. */
 void gateway_result_add(struct gateway_sandbox *s, const char *op, const struct sbx_err *err,
                         const char *body);
+/* The newest one, if it is op's. */
+void gateway_result_forget(struct gateway_sandbox *s, const char *op);
 /* A tombstone needs its last result only. */
 void gateway_results_trim(struct gateway_sandbox *s, size_t keep);
 

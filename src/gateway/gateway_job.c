@@ -122,12 +122,13 @@ void gateway_job_submit(struct gateway *g, struct gateway_job *job, uint64_t tic
     struct gateway_sandbox *s;
     struct sbx_err err = { 0 };
     SCOPED_FREE char *body = NULL;
-    bool taken = false;
+    bool taken = false, made = false;
 
     job->tickets[job->ticket_count++] = ticket;
     (void)pthread_mutex_lock(&g->lock);
     s = gateway_find(g, job->id);
-    if (s == NULL)
+    made = s == NULL;
+    if (made)
         s = gateway_make(g, job->id);
     known = gateway_result_find(s, job->op);
     same = same_operation(s, job->op);
@@ -143,6 +144,10 @@ void gateway_job_submit(struct gateway *g, struct gateway_job *job, uint64_t tic
         err_put(&err, SBX_E_BUSY, "too many requests wait for this operation");
     } else if (fence(s, job, &err) == SBX_OK) {
         taken = enqueue(g, s, job, &err) == SBX_OK;
+    }
+    if (made && !taken) { /* nothing is known of it still */
+        (void)id_map_remove(&g->sandboxes, job->id);
+        gateway_sandbox_free(s);
     }
     (void)pthread_mutex_unlock(&g->lock);
     if (taken)
@@ -175,8 +180,13 @@ void gateway_job_done(struct gateway_job *job, struct sbx_err *err, const char *
         if (s->deleted)
             gateway_results_trim(s, 1);
         (void)pthread_mutex_unlock(&g->lock);
-        if (gateway_record(g, s, &written) != SBX_OK && err->code == SBX_OK)
-            *err = written; /* what is not written down was not promised */
+        if (gateway_record(g, s, &written) != SBX_OK) {
+            (void)pthread_mutex_lock(&g->lock);
+            gateway_result_forget(s, job->op); /* asked again, it is tried and written again */
+            (void)pthread_mutex_unlock(&g->lock);
+            if (err->code == SBX_OK)
+                *err = written; /* what is not written down was not promised */
+        }
     }
     count(job, err);
     (void)pthread_mutex_lock(&g->lock);

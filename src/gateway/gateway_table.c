@@ -123,6 +123,15 @@ void gateway_results_trim(struct gateway_sandbox *s, size_t keep)
     }
 }
 
+void gateway_result_forget(struct gateway_sandbox *s, const char *op)
+{
+    if (s->ops[0] == NULL || strcmp(s->ops[0]->op, op) != 0)
+        return;
+    result_free(s->ops[0]);
+    memmove(&s->ops[0], &s->ops[1], (GATEWAY_OPS_MAX - 1) * sizeof(s->ops[0]));
+    s->ops[GATEWAY_OPS_MAX - 1] = NULL;
+}
+
 static void result_push(struct gateway_sandbox *s, struct gateway_result *r)
 {
     gateway_results_trim(s, GATEWAY_OPS_MAX - 1);

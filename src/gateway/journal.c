@@ -36,6 +36,7 @@ struct journal {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     char *path;
+    size_t count_max;
     int fd;
     struct id_map texts; /* owned strings */
     uint64_t bytes, live;
@@ -108,9 +109,12 @@ static void reserve(struct journal *j, uint64_t bytes)
         j->reserved = bytes + RESERVE;
 }
 
+/* Each line stands for itself: a damaged one takes no other with it.  What follows the last whole
+ * line is cut, so that the next one begins where a line begins. */
 static enum sbx_code load(struct journal *j, size_t *dropped, struct sbx_err *err)
 {
     FILE *f = fdopen(dup(j->fd), "re");
+    uint64_t at = 0, good = 0;
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
@@ -122,14 +126,17 @@ static enum sbx_code load(struct journal *j, size_t *dropped, struct sbx_err *er
         return err_sys(err, SBX_E_INTERNAL, "read the journal");
     }
     while ((n = getline(&line, &cap, f)) > 0) {
+        at += (uint64_t)n;
         if (line[n - 1] != '\n' || !read_line(j, line, (size_t)n - 1))
-            break;
-        j->bytes += (uint64_t)n;
+            continue;
+        j->bytes = at;
+        good += (uint64_t)n;
     }
     free(line);
     (void)fclose(f);
-    *dropped = (size_t)((uint64_t)st.st_size - j->bytes);
-    if (*dropped > 0 && (ftruncate(j->fd, (off_t)j->bytes) < 0 || fdatasync(j->fd) < 0))
+    *dropped = (size_t)((uint64_t)st.st_size - good);
+    if ((uint64_t)st.st_size > j->bytes &&
+        (ftruncate(j->fd, (off_t)j->bytes) < 0 || fdatasync(j->fd) < 0))
         return err_sys(err, SBX_E_INTERNAL, "cut the journal's damaged tail");
     if (lseek(j->fd, (off_t)j->bytes, SEEK_SET) < 0)
         return err_sys(err, SBX_E_INTERNAL, "read the journal");
@@ -137,8 +144,8 @@ static enum sbx_code load(struct journal *j, size_t *dropped, struct sbx_err *er
     return SBX_OK;
 }
 
-enum sbx_code journal_open(const char *path, struct journal **out, size_t *dropped,
-                           struct sbx_err *err)
+enum sbx_code journal_open(const char *path, size_t count_max, struct journal **out,
+                           size_t *dropped, struct sbx_err *err)
 {
     struct journal *j = mem_zalloc(sizeof(*j));
     char parent[PARENT_MAX];
@@ -147,6 +154,7 @@ enum sbx_code journal_open(const char *path, struct journal **out, size_t *dropp
     (void)pthread_mutex_init(&j->lock, NULL);
     (void)pthread_cond_init(&j->changed, NULL);
     j->path = mem_strdup(path);
+    j->count_max = count_max;
     j->pending.max = PENDING_MAX;
     j->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     (void)str_copy(parent, sizeof(parent), path);
@@ -220,42 +228,47 @@ static bool append(struct journal *j, const struct buf *lines)
     return false;
 }
 
-/* A whole new log in the place of the old one. */
-static bool replace(struct journal *j, const struct buf *lines)
+/* A whole new log in the place of the old one.  *renamed: the name is the new log's, whose
+ * descriptor is ours from then on: what is put into the old one would not be found again. */
+static bool replace(struct journal *j, const struct buf *lines, bool *renamed)
 {
+    SCOPED_FREE char *next = mem_printf("%s.next", j->path); /* a writer that was killed left it */
     struct sbx_err err = { 0 };
-    int fd;
+    char parent[PARENT_MAX];
+    SCOPED_FD int fd = open(next, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
-    if (file_write(j->path, lines->data != NULL ? lines->data : "", lines->len, 0600, true, &err) !=
-        SBX_OK)
+    if (fd < 0 || !write_all(fd, lines->data, lines->len) || fsync(fd) < 0 ||
+        rename(next, j->path) < 0) {
+        (void)unlink(next);
         return false;
-    fd = open(j->path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    (void)lseek(fd, (off_t)lines->len, SEEK_SET);
+    }
+    *renamed = true;
     fd_close(&j->fd);
     j->fd = fd;
     j->reserved = 0;
-    return true;
+    fd = -1;
+    (void)str_copy(parent, sizeof(parent), j->path);
+    *strrchr(parent, '/') = 0;
+    return file_sync_dir(parent, &err) == SBX_OK;
 }
 
 /* Under the lock, which it lets go of meanwhile: writes all that is pending. */
 static void write_round(struct journal *j)
 {
     SCOPED_BUF struct buf lines = j->pending;
-    SCOPED_BUF struct buf all = BUF_INIT(PENDING_MAX);
+    SCOPED_BUF struct buf all = BUF_INIT((size_t)j->live);
     struct round *round = j->waiting;
     uint64_t bytes = j->bytes;
     bool anew = bytes + lines.len > 2 * j->live + JOURNAL_SLACK && gather(j, &all);
-    bool ok;
+    bool renamed = false, ok;
 
     j->pending = (struct buf)BUF_INIT(PENDING_MAX);
     j->waiting = NULL;
     j->writing = true;
     (void)pthread_mutex_unlock(&j->lock);
-    if (anew && replace(j, &all)) {
+    ok = anew && replace(j, &all, &renamed);
+    if (renamed) {
         bytes = all.len;
-        ok = true;
     } else { /* also when there was no room for a second log */
         ok = append(j, &lines);
         bytes += ok ? lines.len : 0;
@@ -270,12 +283,24 @@ static void write_round(struct journal *j)
     (void)pthread_cond_broadcast(&j->changed);
 }
 
+/* Under the lock: ids that these entries would add.  A full journal still takes what is known, and
+ * what shrinks it. */
+static size_t fresh(const struct journal *j, const struct journal_entry *entries, size_t count)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < count; i++)
+        n += entries[i].text != NULL && id_map_get(&j->texts, entries[i].id) == NULL ? 1 : 0;
+    return n;
+}
+
 enum sbx_code journal_put(struct journal *j, const struct journal_entry *entries, size_t count,
                           struct sbx_err *err)
 {
     SCOPED_BUF struct buf lines = BUF_INIT(PENDING_MAX);
     enum sbx_code code = SBX_OK;
     struct round *round;
+    size_t more;
 
     for (size_t i = 0; i < count; i++) {
         const char *text = entries[i].text != NULL ? entries[i].text : "-";
@@ -285,7 +310,8 @@ enum sbx_code journal_put(struct journal *j, const struct journal_entry *entries
             return err_set(err, SBX_E_TOO_LARGE, "a journal entry is too large");
     }
     (void)pthread_mutex_lock(&j->lock);
-    if (j->texts.count + count > JOURNAL_COUNT_MAX ||
+    more = fresh(j, entries, count);
+    if ((more > 0 && j->texts.count + more > j->count_max) ||
         !buf_append(&j->pending, lines.data, lines.len)) {
         (void)pthread_mutex_unlock(&j->lock);
         return err_set(err, SBX_E_UNAVAILABLE, "the journal is full");

@@ -3,13 +3,14 @@
 
 /* What the gateway must know again after any death: one text for each id, the last one
  * counts.  One log file; a line is "<crc32 hex> <id> <text>", and a text of "-" takes the
- * id out.  Writers of the same moment share one fdatasync.  A torn or damaged tail is
- * dropped at open: nobody was told that it is there.  When the log has grown past what
- * lives in it, it is written anew beside itself (temp file, fsync, rename, fsync of the
- * folder).  Some room behind the log is kept for it, so that on a full disk an end can still be
+ * id out.  Writers of the same moment share one fdatasync.  A torn tail is dropped at open:
+ * nobody was told that it is there.  A damaged line is left out, and its id has the text
+ * that it had before.  When the log has grown past what lives in it, it is written anew
+ * beside itself (temp file, fsync, rename, fsync of the folder).  Some room behind the log is kept for it, so that on a full disk an end can still be
  * written down.
  *
- * Any thread.  Bounds: JOURNAL_TEXT_MAX a text, JOURNAL_COUNT_MAX ids. */
+ * Any thread.  Bounds: JOURNAL_TEXT_MAX a text, count_max ids; a full journal takes no new
+ * id, but new texts of those that it has, and their end. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +20,6 @@
 
 enum {
     JOURNAL_TEXT_MAX = 64 * 1024,
-    JOURNAL_COUNT_MAX = 4 * 1024 * 1024,
     JOURNAL_SLACK = 8 * 1024 * 1024, /* bytes of log beyond twice its live part */
 };
 
@@ -30,9 +30,9 @@ struct journal_entry {
     const char *text; /* no newline; NULL: take it out */
 };
 
-/* SBX_E_INTERNAL: the file cannot be used.  *dropped: bytes of a damaged tail. */
-MUST_USE enum sbx_code journal_open(const char *path, struct journal **out, size_t *dropped,
-                                    struct sbx_err *err);
+/* SBX_E_INTERNAL: the file cannot be used.  *dropped: bytes of torn and damaged lines. */
+MUST_USE enum sbx_code journal_open(const char *path, size_t count_max, struct journal **out,
+                                    size_t *dropped, struct sbx_err *err);
 void journal_close(struct journal *j); /* NULL is allowed */
 
 /* Durable when this returns; all entries or none.  SBX_E_UNAVAILABLE: no room, or too many; the

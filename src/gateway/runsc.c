@@ -70,13 +70,16 @@ static enum sbx_code make_folders(struct runsc *r, struct sbx_err *err)
                        sizeof(un.sun_path) - 1 - (strlen(longest) - strlen(r->dir)));
     if (file_make_dirs(r->dir, 0700, err) != SBX_OK)
         return err->code;
+    file_sweep(r->dir);
     for (size_t i = 0; i < COUNT_OF(NAMES); i++) {
         char path[RUNSC_PATH_SIZE];
 
         (void)snprintf(path, sizeof(path), "%s/%s", r->dir, NAMES[i]);
         if (file_make_dirs(path, 0700, err) != SBX_OK)
             return err->code;
+        file_sweep(path);
     }
+    runsc_disk_sweep(arena_printf(r->arena, "%s/t", r->dir));
     return SBX_OK;
 }
 

@@ -17,6 +17,9 @@
 #include "base/hash.h"
 #include "base/process.h"
 #include "base/scoped.h"
+#include "base/str.h"
+
+#define PROBE_DISK "probe.disk"
 
 enum {
     MKFS_TIMEOUT_MS = 60000,
@@ -185,23 +188,33 @@ enum sbx_code runsc_disk_drop(const char *mount_dir, struct sbx_err *err)
     }
 }
 
+void runsc_disk_sweep(const char *templates)
+{
+    static const char *const DIRS[] = { "m", "d" }; /* the one stands on the other */
+    struct sbx_err ignored = { 0 };
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < COUNT_OF(DIRS); i++) {
+        (void)snprintf(path, sizeof(path), "%s/" PROBE_DISK ".%s", templates, DIRS[i]);
+        ignored = (struct sbx_err){ 0 };
+        (void)!runsc_disk_drop(path, &ignored);
+        (void)rmdir(path);
+    }
+    (void)snprintf(path, sizeof(path), "%s/" PROBE_DISK, templates);
+    (void)unlink(path);
+}
+
 enum sbx_code runsc_disk_probe(const char *templates, struct sbx_err *err)
 {
     char image[PATH_MAX], mount_dir[PATH_MAX], root_dir[PATH_MAX];
-    struct sbx_err ignored = { 0 };
     enum sbx_code code;
 
-    (void)snprintf(image, sizeof(image), "%s/probe.%016" PRIx64, templates, random_u64());
+    (void)snprintf(image, sizeof(image), "%s/" PROBE_DISK, templates);
     (void)snprintf(mount_dir, sizeof(mount_dir), "%s.d", image);
     (void)snprintf(root_dir, sizeof(root_dir), "%s.m", image);
     code = runsc_disk_make(templates, image, mount_dir, RUNSC_DISK_MIN_MB, 0, 0, err);
     if (code == SBX_OK)
         code = runsc_disk_overlay(templates, mount_dir, root_dir, err);
-    (void)!runsc_disk_drop(root_dir, &ignored);
-    ignored = (struct sbx_err){ 0 };
-    (void)!runsc_disk_drop(mount_dir, &ignored);
-    (void)rmdir(root_dir);
-    (void)rmdir(mount_dir);
-    (void)unlink(image);
+    runsc_disk_sweep(templates);
     return code;
 }

@@ -30,7 +30,10 @@ MUST_USE enum sbx_code runsc_disk_make_plain(const char *mount_dir, uid_t uid, g
                                              struct sbx_err *err);
 /* Unmounts what is mounted on mount_dir, if anything; the loop device goes with it. */
 MUST_USE enum sbx_code runsc_disk_drop(const char *mount_dir, struct sbx_err *err);
-/* Can this host do the two?  The sentence in *err says why not. */
+/* Takes away what a probe that was killed left.  Nothing else may be at work there. */
+void runsc_disk_sweep(const char *templates);
+/* Can this host do the two?  The sentence in *err says why not.  Nothing else may be at work there.
+ */
 MUST_USE enum sbx_code runsc_disk_probe(const char *templates, struct sbx_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -15,7 +16,10 @@
 #include "base/str.h"
 #include "gateway/volume_impl.h"
 
-/* The `dir` kind: an object is a file, written beside its name and renamed. */
+/* The `dir` kind: an object is a file, written beside its name and renamed.  A writer that was
+ * killed leaves its part; the next one in the same folder takes it away: the lock on it is gone. */
+
+#define PART ".part"
 
 enum { READ_SIZE = 256 * 1024 };
 
@@ -45,14 +49,17 @@ static enum sbx_code path_of(const struct volume_backend *b, const char *key, ch
     return SBX_OK;
 }
 
+static void parent_of(const char *path, char out[PATH_MAX])
+{
+    (void)str_copy(out, PATH_MAX, path);
+    *strrchr(out, '/') = 0;
+}
+
 static enum sbx_code make_parent(const char *path, struct sbx_err *err)
 {
     char parent[PATH_MAX];
-    char *slash;
 
-    (void)str_copy(parent, sizeof(parent), path);
-    slash = strrchr(parent, '/');
-    *slash = 0;
+    parent_of(path, parent);
     if (file_make_dirs(parent, 0700, err) != SBX_OK) {
         err->code = SBX_E_UNAVAILABLE;
         return err_wrap(err, "the storage folder");
@@ -60,17 +67,40 @@ static enum sbx_code make_parent(const char *path, struct sbx_err *err)
     return SBX_OK;
 }
 
+static void sweep_parts(const char *folder)
+{
+    DIR *d = opendir(folder);
+    struct dirent *e;
+
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        SCOPED_FD int fd = -1;
+
+        if (!str_ends(e->d_name, PART))
+            continue;
+        fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            (void)unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+}
+
 static enum sbx_code dir_open(const struct volume_backend *b, const char *key, void **out,
                               struct sbx_err *err)
 {
     struct dir_writer *w = mem_zalloc(sizeof(*w));
+    char parent[PATH_MAX];
 
     w->fd = -1;
     if (path_of(b, key, w->path, err) == SBX_OK && make_parent(w->path, err) == SBX_OK) {
-        (void)snprintf(w->temp, sizeof(w->temp), "%s.%016" PRIx64 ".part", w->path, random_u64());
+        (void)snprintf(w->temp, sizeof(w->temp), "%s.%016" PRIx64 PART, w->path, random_u64());
+        parent_of(w->path, parent);
+        sweep_parts(parent);
         w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (w->fd < 0)
             (void)!trouble(err, "write to the storage folder");
+        else
+            (void)flock(w->fd, LOCK_EX | LOCK_NB); /* where there are no locks, nothing is swept */
     }
     if (err->code != SBX_OK) {
         free(w);
@@ -118,8 +148,7 @@ static enum sbx_code dir_finish(void *impl, struct sbx_err *err)
         dir_abort(w);
         return err->code;
     }
-    (void)str_copy(parent, sizeof(parent), w->path);
-    *strrchr(parent, '/') = 0;
+    parent_of(w->path, parent);
     if (file_sync_dir(parent, &sync) != SBX_OK)
         err_put(err, SBX_E_UNAVAILABLE, "write to the storage folder: %s", sync.msg);
     fd_close(&w->fd);

@@ -2,10 +2,13 @@
 found again after the gateway died."""
 # ctest: timeout 240
 
+import json
 import os
 import signal
+import subprocess
 import threading
 import time
+import zlib
 
 from harness import main, wait_for
 from region_rig import UNKNOWN_IMAGE, RegionTest, new_id
@@ -237,6 +240,49 @@ class Death(RegionTest):
         self.assertEqual(self.execute(box, ["cat", "/workspace/done"])["stdout"], "done\n")
         self.delete(box)
 
+    def test_what_a_killed_start_left_goes_with_the_next(self):
+        self.region.kill9()
+        base = self.region.dir
+        mount = os.path.join(base, "t", "probe.disk.d")
+        left = [os.path.join(base, name) for name in ("probe.0123456789abcdef", "t/128.img.00000000000000ff")]
+        for path in left:
+            open(path, "w").close()
+        os.mkdir(mount)
+        subprocess.run(["mount", "-t", "tmpfs", "none", mount], check=True)
+        self.region.start()
+        self.assertEqual([path for path in left + [mount] if os.path.exists(path)], [])
+
+    def test_a_tombstone_ends_with_its_week_whatever_restarts_there_are(self):
+        week, hour = 7 * 24 * 3600, 3600
+        boxes = {age: new_id() for age in (week + hour, week - hour)}
+        for box in boxes.values():
+            self.delete(box)
+        self.region.kill9()
+        path = os.path.join(self.region.dir, "journal")
+        with open(path) as f:
+            lines = f.read().splitlines()
+        for i, line in enumerate(lines):
+            _crc, box, text = line.split(" ", 2)
+            for age, aged in boxes.items():
+                if box == aged:
+                    record = json.loads(text)
+                    record["at"] = int((time.time() - age) * 1000)
+                    text = f"{box} {json.dumps(record)}"
+                    lines[i] = f"{zlib.crc32(text.encode()):08x} {text}"
+        with open(path, "w") as f:
+            f.write("\n".join(lines) + "\n")
+        old, young = boxes.values()
+        self.region.start()
+
+        def last(box):
+            with open(path) as f:
+                return [line.split(" ", 2)[2] for line in f if line.split()[1] == box][-1].strip()
+        wait_for("the old one is forgotten", lambda: last(old) == "-", 10)
+        self.assertNotEqual(last(young), "-")
+        self.refused("STALE", 409, self.deploy, young)
+        self.deploy(old)
+        self.delete(old)
+
     def test_clean_stop_leaves_sandboxes_running(self):
         box = self.deploy()
         pid = self.shim_pid(box)
@@ -293,6 +339,38 @@ class Access(RegionTest):
             self.assertNotIn(self.secret, answer.text())
         self.assertEqual(self.call("GET", "/v1/capacity").status, 401)  # uid 0 is not among the peers here
         self.assertEqual(self.call("GET", "/v1/health").status, 200)
+
+
+class FullDisk(RegionTest):
+    driver = "fake"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.region.stop()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", cls.region.dir], check=True)
+        cls.region.start()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.region.stop()
+        subprocess.run(["umount", cls.region.dir], check=True)
+        super().tearDownClass()
+
+    def test_what_could_not_be_written_down_is_not_promised_later_either(self):
+        filler = os.path.join(self.region.dir, "filler")
+        with open(filler, "wb", buffering=0) as f:
+            with self.assertRaises(OSError):
+                while True:
+                    f.write(bytes(4096))
+        box, body = new_id(), self.deploy_body()
+        for _ in range(2):
+            self.assertEqual(self.call("PUT", f"/v1/sandboxes/{box}", body).status, 503)
+        os.unlink(filler)
+        self.must("PUT", f"/v1/sandboxes/{box}", body)
+        self.restart()
+        self.assertIsNotNone(self.get(box), "it was acknowledged and is not known any more")
+        self.delete(box)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Snapshots, restores and live directories through one region gateway, on the `dir` backend."""
 # ctest: timeout 300
 
+import contextlib
+import http.client
 import os
 import threading
 
@@ -94,6 +96,26 @@ class Directory(VolumeTest):
         self.start(box=box, generation=5, restore=True)
         self.assertEqual(self.shell(box, "cat /workspace/f"), "second\n")
         self.delete(box, 6)
+
+    def test_a_gateway_killed_in_the_middle_leaves_no_part_for_long(self):
+        box = self.start()
+        self.shell(box, "dd if=/dev/urandom of=/workspace/r bs=1M count=60 2>/dev/null")
+
+        def lost():
+            with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):
+                self.snapshot(box)
+        thread = threading.Thread(target=lost)
+        thread.start()
+        wait_for("the archive is being written", lambda: [n for n in self.archives(box) if n.endswith(".part")], 20,
+                 0.001)
+        self.region.kill9()
+        thread.join()
+        self.region.start()
+        self.assertTrue(self.archives(box)[0].endswith(".part"))
+        self.shell(box, "true")  # waits for the agent
+        self.snapshot(box)
+        self.assertEqual(self.archives(box), ["2.tar.zst", "latest"])
+        self.delete(box, generation=99)
 
     def test_damaged_archive(self):
         box = self.start()

@@ -58,6 +58,26 @@ static void test_what_is_there_is_left_alone(void **state)
     assert_false(file_holds(in_dir("none"), "", 0, 0644));
 }
 
+static void test_sweep_takes_what_killed_writers_left(void **state)
+{
+    static const struct {
+        const char *name;
+        bool stays;
+    } FILES[] = { { "w/f.0123456789abcdef", false }, { "w/f", true },
+                  { "w/.0123456789abcdef", true },   { "w/f.0123456789abcdeg", true },
+                  { "w/f-0123456789abcdef", true },  { "w/f.img.00000000000000ff", false } };
+    struct sbx_err err = { 0 };
+
+    (void)state;
+    file_sweep(in_dir("w")); /* it is not there yet */
+    assert_int_equal(mkdir(in_dir("w"), 0700), 0);
+    for (size_t i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++)
+        assert_int_equal(file_write(in_dir(FILES[i].name), "x", 1, 0600, false, &err), SBX_OK);
+    file_sweep(in_dir("w"));
+    for (size_t i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++)
+        assert_int_equal(file_exists(in_dir(FILES[i].name)), FILES[i].stays);
+}
+
 static void test_read_is_bounded_and_tells_absence(void **state)
 {
     struct buf b = BUF_INIT(2);
@@ -128,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write_replaces_and_reads_back),
         cmocka_unit_test(test_what_is_there_is_left_alone),
+        cmocka_unit_test(test_sweep_takes_what_killed_writers_left),
         cmocka_unit_test(test_read_is_bounded_and_tells_absence),
         cmocka_unit_test(test_remove_tree_does_not_follow_links),
         cmocka_unit_test(test_remove_tree_of_any_depth),

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "gateway/journal.h"
 
-enum { MANY = 200, THREADS = 8 };
+enum { MANY = 200, THREADS = 8, MOST = THREADS * MANY };
 
 static char dir[] = "/tmp/gw-journal-XXXXXX";
 static char path[64];
@@ -27,7 +27,7 @@ static struct journal *open_it(size_t *dropped)
     struct journal *j = NULL;
     struct sbx_err err = { 0 };
 
-    assert_int_equal(journal_open(path, &j, dropped, &err), SBX_OK);
+    assert_int_equal(journal_open(path, MOST, &j, dropped, &err), SBX_OK);
     return j;
 }
 
@@ -115,9 +115,10 @@ static void test_torn_tail_is_dropped(void **state)
     journal_close(j);
 }
 
-static void test_flipped_bit_ends_the_log(void **state)
+static void test_a_flipped_bit_costs_one_line(void **state)
 {
-    char a[ID_SIZE], b[ID_SIZE];
+    char a[ID_SIZE], b[ID_SIZE], c[ID_SIZE];
+    struct stat before, after;
     struct journal *j;
     size_t dropped = 0;
     char byte = '#';
@@ -125,19 +126,58 @@ static void test_flipped_bit_ends_the_log(void **state)
 
     (void)state;
     (void)unlink(path);
-    id_new(a), id_new(b);
+    id_new(a), id_new(b), id_new(c);
     j = open_it(&dropped);
     put(j, a, "good");
+    assert_int_equal(stat(path, &before), 0);
     put(j, b, "damaged");
+    assert_int_equal(stat(path, &after), 0);
+    put(j, c, "behind it");
     journal_close(j);
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
-    assert_int_equal(pwrite(fd, &byte, 1, lseek(fd, -3, SEEK_END)), 1);
+    assert_int_equal(pwrite(fd, &byte, 1, after.st_size - 3), 1);
     (void)close(fd);
+    for (int i = 0; i < 2; i++) {
+        j = open_it(&dropped);
+        assert_int_equal(dropped, after.st_size - before.st_size);
+        assert_string_equal(find(j, a).text, "good");
+        assert_string_equal(find(j, b).text, "");
+        assert_string_equal(find(j, c).text, i == 0 ? "behind it" : "again");
+        put(j, c, "again");
+        journal_close(j);
+    }
+}
+
+/* A full journal refuses what is new, and never what changes, or ends, what it has. */
+static void test_a_full_journal_shrinks(void **state)
+{
+    static char ids[MOST + 1][ID_SIZE];
+    static struct journal_entry entries[MOST + 1];
+    struct sbx_err err = { 0 };
+    struct journal *j;
+    size_t dropped = 0;
+
+    (void)state;
+    (void)unlink(path);
+    for (size_t i = 0; i <= MOST; i++) {
+        id_new(ids[i]);
+        entries[i] = (struct journal_entry){ ids[i], "x" };
+    }
     j = open_it(&dropped);
-    assert_true(dropped > 0);
-    assert_string_equal(find(j, a).text, "good");
-    assert_int_equal(find(j, b).count, 1);
+    assert_int_equal(journal_put(j, entries, MOST + 1, &err), SBX_E_UNAVAILABLE);
+    assert_int_equal(find(j, NULL).count, 0);
+    err = (struct sbx_err){ 0 };
+    assert_int_equal(journal_put(j, entries, MOST, &err), SBX_OK);
+    assert_int_equal(journal_put(j, &entries[MOST], 1, &err), SBX_E_UNAVAILABLE);
+    put(j, ids[0], "y");
+    put(j, ids[1], NULL);
+    put(j, ids[MOST], "z");
+    journal_close(j);
+    j = open_it(&dropped);
+    assert_int_equal(find(j, NULL).count, MOST);
+    assert_string_equal(find(j, ids[0]).text, "y");
+    assert_string_equal(find(j, ids[MOST]).text, "z");
     journal_close(j);
 }
 
@@ -236,6 +276,41 @@ static void test_no_room_is_an_error(void **state)
     journal_close(j);
 }
 
+/* Writing it anew with too few descriptors, none or one, loses nothing that is put later. */
+static void test_few_descriptors_are_no_loss(void **state)
+{
+    static char text[JOURNAL_TEXT_MAX];
+    char a[ID_SIZE], b[ID_SIZE];
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    id_new(a), id_new(b);
+    for (rlim_t spare = 0; spare < 2; spare++) {
+        struct rlimit old, tight;
+        struct journal *j;
+        size_t dropped = 0;
+        int next;
+
+        (void)unlink(path);
+        j = open_it(&dropped);
+        next = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0); /* the lowest that is free */
+        (void)close(next);
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+        tight = (struct rlimit){ .rlim_cur = (rlim_t)next + spare, .rlim_max = old.rlim_max };
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+        for (int i = 0; i < MANY; i++)
+            put(j, a, text);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        put(j, b, "after it");
+        journal_close(j);
+        j = open_it(&dropped);
+        assert_int_equal(dropped, 0);
+        assert_string_equal(find(j, b).text, "after it");
+        assert_int_equal(find(j, NULL).count, 2);
+        journal_close(j);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -258,10 +333,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_last_text_counts_after_reopen),
         cmocka_unit_test(test_torn_tail_is_dropped),
-        cmocka_unit_test(test_flipped_bit_ends_the_log),
+        cmocka_unit_test(test_a_flipped_bit_costs_one_line),
+        cmocka_unit_test(test_a_full_journal_shrinks),
         cmocka_unit_test(test_threads_share_syncs),
         cmocka_unit_test(test_log_is_written_anew_when_it_grows),
         cmocka_unit_test(test_no_room_is_an_error),
+        cmocka_unit_test(test_few_descriptors_are_no_loss),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
