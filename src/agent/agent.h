@@ -37,6 +37,7 @@ struct agent_exec {
     uint32_t stream; /* 0: of an earlier connection */
     bool gone;       /* its EXIT waits for a connection */
     bool told;       /* EXIT was sent although the tree is not gone yet: GONE frees the slot */
+    bool leaving;    /* told, and nothing but its init is left: it takes no place */
     bool started, refused, ended, timed_out;
     uint32_t exit_code, signal;
     uint64_t began_ms, ended_ms;
@@ -102,7 +103,7 @@ struct agent {
     struct agent_workload workload;
     struct agent_command command;
     struct agent_control control;
-    struct agent_exec execs[SBX_AGENT_EXECS_MAX];
+    struct agent_exec execs[AGENT_EXEC_SLOTS];
     uint32_t last_serial;
     bool confined; /* the warden has its mounts and limits */
     bool frozen;

@@ -114,6 +114,7 @@ static void refused(struct agent *a, const struct agent_event *e)
 void agent_command_event(struct agent *a, const struct agent_event *e)
 {
     struct agent_command *c = &a->command;
+    bool ended = e->kind == AGENT_EVENT_ENDED || e->kind == AGENT_EVENT_LAST;
 
     if (c->state == AGENT_COMMAND_FAILED || c->state == AGENT_COMMAND_ENDED)
         return;
@@ -128,8 +129,8 @@ void agent_command_event(struct agent *a, const struct agent_event *e)
         refused(a, e);
         return;
     }
-    c->exit_code = e->kind == AGENT_EVENT_ENDED ? e->value : 128 + 9;
-    c->signal = e->kind == AGENT_EVENT_ENDED ? e->detail : 9;
+    c->exit_code = ended ? e->value : 128 + 9;
+    c->signal = ended ? e->detail : 9;
     if (c->state == AGENT_COMMAND_RUNNING) {
         c->state = AGENT_COMMAND_ENDED;
         if (a->control.state == AGENT_LINK_UP)

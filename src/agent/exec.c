@@ -33,7 +33,7 @@ static void refuse(struct agent *a, uint32_t stream, enum sbx_agent_reason reaso
 
 static struct agent_exec *by_serial(struct agent *a, uint32_t serial)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         if (a->execs[i].serial == serial)
             return &a->execs[i];
     }
@@ -42,7 +42,7 @@ static struct agent_exec *by_serial(struct agent *a, uint32_t serial)
 
 static struct agent_exec *by_stream(struct agent *a, uint32_t stream)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         if (a->execs[i].serial && a->execs[i].stream == stream)
             return &a->execs[i];
     }
@@ -55,6 +55,15 @@ static uint32_t next_serial(struct agent *a)
         a->last_serial++;
     } while (a->last_serial <= AGENT_SERIAL_COMMAND || by_serial(a, a->last_serial));
     return a->last_serial;
+}
+
+static unsigned places_taken(const struct agent *a)
+{
+    unsigned taken = 0;
+
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++)
+        taken += a->execs[i].serial && !a->execs[i].leaving;
+    return taken;
 }
 
 /* The reason, or NONE.  What an EXEC must have beside free places. */
@@ -82,7 +91,7 @@ static enum sbx_agent_reason check(struct agent *a, uint32_t stream, const struc
         *why = "a holder of a personal run executes its entry point only";
         return SBX_AGENT_REASON_FORBIDDEN;
     }
-    if (!by_serial(a, 0)) {
+    if (!by_serial(a, 0) || places_taken(a) >= SBX_AGENT_EXECS_MAX) {
         *why = "too many executions at once in this sandbox";
         return SBX_AGENT_REASON_LIMIT;
     }
@@ -302,7 +311,7 @@ static void pause_output(struct agent *a, struct agent_output *o, bool paused)
     uint32_t index = 0;
     struct epoll_event ev = { .events = paused ? 0 : EPOLLIN };
 
-    for (; index < SBX_AGENT_EXECS_MAX * AGENT_STREAMS; index++) {
+    for (; index < AGENT_EXEC_SLOTS * AGENT_STREAMS; index++) {
         if (&a->execs[index / AGENT_STREAMS].out[index % AGENT_STREAMS] == o)
             break;
     }
@@ -331,7 +340,7 @@ void agent_exec_output(struct agent *a, uint32_t index)
 
 void agent_exec_resume_all(struct agent *a)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         for (int s = 0; s < AGENT_STREAMS; s++) {
             struct agent_output *o = &a->execs[i].out[s];
 
@@ -435,10 +444,15 @@ void agent_exec_event(struct agent *a, const struct agent_event *ev)
         refused(a, e, ev);
         break;
     case AGENT_EVENT_ENDED:
+    case AGENT_EVENT_LAST:
         e->ended = true;
         e->ended_ms = agent_now_ms();
         e->exit_code = ev->value;
         e->signal = ev->detail;
+        if (ev->kind == AGENT_EVENT_LAST && !e->told) { /* the init's own end concerns nobody */
+            conclude(a, e);
+            e->leaving = e->told;
+        }
         break;
     case AGENT_EVENT_GONE:
         finish(a, e);
@@ -448,7 +462,7 @@ void agent_exec_event(struct agent *a, const struct agent_event *ev)
 
 bool agent_exec_starting(const struct agent *a)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         const struct agent_exec *e = &a->execs[i];
 
         if (e->serial && !e->started && !e->refused && !e->gone)
@@ -459,7 +473,7 @@ bool agent_exec_starting(const struct agent *a)
 
 void agent_exec_kill(struct agent *a, uint32_t stream, struct agent_span id)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         struct agent_exec *e = &a->execs[i];
         bool it = stream ? e->stream == stream
                          : id.len && strlen(e->id) == id.len && memcmp(e->id, id.data, id.len) == 0;
@@ -474,8 +488,8 @@ void agent_exec_list(struct agent *a, uint32_t stream)
     struct agent_queue *q = &a->control.queue;
 
     agent_frame_begin(q, SBX_AGENT_LISTED, stream);
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
-        if (a->execs[i].serial && !a->execs[i].gone)
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
+        if (a->execs[i].serial && !a->execs[i].gone && !a->execs[i].told)
             agent_frame_text(q, SBX_TAG_EXEC_ID, a->execs[i].id);
     }
     agent_frame_end(q);
@@ -483,14 +497,14 @@ void agent_exec_list(struct agent *a, uint32_t stream)
 
 void agent_exec_detach_all(struct agent *a)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++)
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++)
         a->execs[i].stream = 0;
     agent_exec_resume_all(a);
 }
 
 void agent_exec_flush_exits(struct agent *a)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         if (a->execs[i].serial && a->execs[i].gone) {
             send_exit(a, &a->execs[i]);
             if (!a->workload.personal)
@@ -515,7 +529,7 @@ uint64_t agent_exec_due(const struct agent *a)
 {
     uint64_t due = UINT64_MAX;
 
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         uint64_t its = due_of(&a->execs[i]);
 
         due = its < due ? its : due;
@@ -526,7 +540,7 @@ uint64_t agent_exec_due(const struct agent *a)
 /* A process that hangs in the file system dies when that answers; who waits is told before. */
 void agent_exec_tick(struct agent *a, uint64_t now_ms)
 {
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         struct agent_exec *e = &a->execs[i];
 
         if (now_ms < due_of(e))

@@ -219,6 +219,7 @@ void agent_launch_prepare(bool own_proc)
 _Noreturn void agent_launch_run(const struct agent_launch *l)
 {
     struct outcome o = { .launch = l };
+    enum agent_event_kind ended;
     pid_t pid, child;
     int status = 0;
 
@@ -229,9 +230,12 @@ _Noreturn void agent_launch_run(const struct agent_launch *l)
     do {
         pid = waitpid(-1, &status, 0);
     } while (pid != child && (pid > 0 || errno == EINTR));
+    /* What the command left behind are the init's children by now. */
+    ended = waitpid(-1, NULL, WNOHANG | __WALL) < 0 && errno == ECHILD ? AGENT_EVENT_LAST
+                                                                       : AGENT_EVENT_ENDED;
     if (pid == child && WIFSIGNALED(status))
-        report(l, AGENT_EVENT_ENDED, 128 + (uint32_t)WTERMSIG(status), (uint32_t)WTERMSIG(status));
+        report(l, ended, 128 + (uint32_t)WTERMSIG(status), (uint32_t)WTERMSIG(status));
     else if (pid == child)
-        report(l, AGENT_EVENT_ENDED, (uint32_t)WEXITSTATUS(status), 0);
+        report(l, ended, (uint32_t)WEXITSTATUS(status), 0);
     _exit(0); /* and with it all that the command left behind */
 }

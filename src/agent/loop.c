@@ -102,7 +102,7 @@ void agent_close_inherited(struct agent *a)
         close(a->control.fd);
     if (a->private_dir >= 0)
         close(a->private_dir);
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++) {
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++) {
         for (int s = 0; s < AGENT_STREAMS; s++) {
             if (a->execs[i].out[s].fd >= 0)
                 close(a->execs[i].out[s].fd);
@@ -212,7 +212,7 @@ int agent_main(void)
     static struct agent agent;
     struct agent *a = &agent;
 
-    for (size_t i = 0; i < SBX_AGENT_EXECS_MAX; i++)
+    for (size_t i = 0; i < AGENT_EXEC_SLOTS; i++)
         a->execs[i].out[AGENT_STDOUT].fd = a->execs[i].out[AGENT_STDERR].fd = -1;
     a->private_dir = -1;
     signal(SIGPIPE, SIG_IGN);

@@ -36,11 +36,15 @@ struct agent_spawn {
     int fds[3]; /* standard input, output, error */
 };
 
+/* Executions at once, and some whose EXIT was told while their init is still on its way out. */
+enum { AGENT_EXEC_SLOTS = SBX_AGENT_EXECS_MAX + 32 };
+
 enum agent_event_kind {
     AGENT_EVENT_STARTED = 1,
     AGENT_EVENT_REFUSED = 2, /* value: enum sbx_agent_reason; detail: errno; GONE follows */
     AGENT_EVENT_ENDED = 3,   /* the direct child; value: exit code, detail: signal */
     AGENT_EVENT_GONE = 4,    /* the whole tree; without an ENDED before: it was killed */
+    AGENT_EVENT_LAST = 5,    /* as ENDED, of a tree that has nothing left but its init */
 };
 
 struct agent_event {

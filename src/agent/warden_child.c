@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 enum {
-    INITS_MAX = SBX_AGENT_EXECS_MAX + 1, /* and the template's command */
-    KEEP_FROM = 24,                      /* above all that the agent has opened by then */
-    READY_MS = 10,                       /* of quiet, until the one in reserve is made again */
+    INITS_MAX = AGENT_EXEC_SLOTS + 1, /* and the template's command */
+    KEEP_FROM = 24,                   /* above all that the agent has opened by then */
+    READY_MS = 10,                    /* of quiet, until the one in reserve is made again */
 };
 
 static struct warden {
