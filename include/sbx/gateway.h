@@ -87,6 +87,7 @@
  * GET  /v1/images                {images: [{reference, bytes, unpacked}]}
  * DELETE /v1/images?reference=R  409 CONFLICT while a sandbox runs it
  * GET  /v1/health                200 {status: "ok"}, or 503 with what is wrong
+ * GET  /healthz, /readyz         the same for probes, without a credential: it lives; it can take one more sandbox
  * GET  /v1/capacity              {sandboxes, warm, memoryMb, memoryFreeMb, diskFreeMb, driver, features: {..}}
  * GET  /v1/egress/denied?sandboxId=ID
  *     {events: [{destination, port?, protocol, count}]}: what its network refused since its create;

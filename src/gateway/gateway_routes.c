@@ -11,6 +11,7 @@ enum {
     BODY_MAX = 4 * 1024 * 1024, /* a public body with its strings escaped another way */
     LIST_DEFAULT = 100,
     METRICS_TEXT_MAX = 4 * 1024 * 1024,
+    READY_DISK_MB = 64,
 };
 
 /* ---- who may call ---- */
@@ -239,6 +240,30 @@ static enum sbx_code route_health(struct request *req, struct response *res, str
     return SBX_OK;
 }
 
+/* It lives, whatever state it is in. */
+static enum sbx_code route_alive(struct request *req, struct response *res, struct sbx_err *err)
+{
+    (void)req, (void)err;
+    response_json(res, 200, NULL, json_pack("{s:s}", "status", "ok"));
+    return SBX_OK;
+}
+
+/* It can take one more sandbox: what a load balancer or an operator's probe wants to know. */
+static enum sbx_code route_ready(struct request *req, struct response *res, struct sbx_err *err)
+{
+    struct gateway *g = request_owner(req);
+    bool full;
+
+    (void)pthread_mutex_lock(&g->lock);
+    full = g->live >= g->sandboxes_max;
+    (void)pthread_mutex_unlock(&g->lock);
+    if (full)
+        return err_set(err, SBX_E_UNAVAILABLE, "the region holds as many sandboxes as it may");
+    if (g->driver->ops->disk_free_mb(g->driver) < READY_DISK_MB)
+        return err_set(err, SBX_E_UNAVAILABLE, "the region's disk is full");
+    return route_health(req, res, err);
+}
+
 static enum sbx_code route_capacity(struct request *req, struct response *res, struct sbx_err *err)
 {
     struct gateway *g = request_owner(req);
@@ -316,6 +341,10 @@ static const struct route ROUTES[] = {
       ROUTE_WORKER | ROUTE_QUIET, route_capacity, NULL, NULL, NULL },
     { HTTP_GET, "/v1/health", "health", GATEWAY_AUTH_OPEN, HTTP_BODY_NONE, 0,
       ROUTE_WORKER | ROUTE_QUIET, route_health, NULL, NULL, NULL },
+    { HTTP_GET, "/healthz", "healthz", GATEWAY_AUTH_OPEN, HTTP_BODY_NONE, 0,
+      ROUTE_INLINE | ROUTE_QUIET, route_alive, NULL, NULL, NULL },
+    { HTTP_GET, "/readyz", "readyz", GATEWAY_AUTH_OPEN, HTTP_BODY_NONE, 0,
+      ROUTE_WORKER | ROUTE_QUIET, route_ready, NULL, NULL, NULL },
     { HTTP_GET, "/metrics", "metrics", GATEWAY_AUTH_REGION, HTTP_BODY_NONE, 0,
       ROUTE_WORKER | ROUTE_QUIET, route_metrics, NULL, NULL, NULL },
 };

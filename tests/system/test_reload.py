@@ -233,12 +233,16 @@ class Reload(SystemTest):
         first = self.tenant.ready()
         rewrite(self.region, limits__sandboxes=1)
         reload(self.region)
+        told = self.region.client().get("/readyz")
+        self.assertEqual((told.status, self.region.client().get("/healthz").status), (503, 200))
+        self.assertIn("as many sandboxes", told.text())
         second = self.tenant.create()
         wait_for("the region refuses", lambda: "as many sandboxes" in json.dumps(self.stack.admin(
             "GET", f"/why?sandboxId={second['sandboxId']}")), 15)
         self.assertNotEqual(self.tenant.get(second)["status"], "READY")
         rewrite(self.region, limits__sandboxes=None)
         reload(self.region)
+        self.assertEqual(self.region.client().get("/readyz").status, 200)
         self.tenant.wait(second, "READY")
         for box in (first, second):
             self.tenant.terminate(box)
@@ -306,7 +310,7 @@ class Certificates(unittest.TestCase):
         stack.plane.start(wait=False)
         wait_for("the server is ready", lambda: os.path.exists(stack.plane.admin_socket) and
                  Client(unix=stack.plane.admin_socket).get("/readyz").status == 200, 30)
-        for daemon, port, status in ((stack.plane, stack.plane.port, b"200"), (stack.region, region_port, b"404")):
+        for daemon, port, status in ((stack.plane, stack.plane.port, b"200"), (stack.region, region_port, b"200")):
             with self.subTest(daemon=daemon.name):
                 certificate(folder, "one")
                 reload(daemon)
