@@ -118,7 +118,7 @@ const struct ctl_verb ctl_user_verbs[] = {
     CTL_VERB("volume", "create", CTL_USER, "POST", "/shared-volume/create", "make a shared volume",
              "volume", NULL, NULL, CTL_OPT_ACCOUNT, CTL_OPT_REGION,
              { "--name", CTL_TEXT, CTL_REQUIRED, "volumeName", "NAME", "its name" },
-             { "--size", CTL_INT, 0, "sizeMb", "MB", "its nominal size" }),
+             { "--size", CTL_INT, CTL_REQUIRED, "sizeMb", "MB", "its nominal size" }),
     CTL_VERB("volume", "list", CTL_USER, "GET", "/shared-volumes", "list the shared volumes",
              "volumes",
              "volumeName:VOLUME region:REGION status:STATUS sizeMb:MB createdAt:CREATED "

@@ -1,6 +1,7 @@
 """Tokens over two control planes: revocation within a second, what a lost LISTEN connection does, members and
 entitlement, the rate limit (contract 1; case 42's API half)."""
 
+import socket
 import threading
 import time
 
@@ -108,7 +109,23 @@ class Tokens(SystemTest):
 
 
 class RateLimit(SystemTest):
-    stack_options = {"regions": 0, "sandboxd": {"auth.requests_per_s": 20, "auth.requests_burst": 20}}
+    stack_options = {"regions": 0, "sandboxd": {"auth.requests_per_s": 20, "auth.requests_burst": 20,
+                                                "listen.connections_per_ip": 4}}
+
+    def connect(self, source):
+        """A connection from that address, and whether it is served."""
+        host, port = self.stack.plane.url.split("//")[1].split(":")
+        s = socket.create_connection((host, int(port)), 10, source_address=(source, 0))
+        self.addCleanup(s.close)
+        try:
+            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            return s.recv(100).startswith(b"HTTP/1.1 200")
+        except ConnectionError:
+            return False
+
+    def test_one_address_has_so_many_connections(self):
+        self.assertEqual([self.connect("127.0.0.2") for _ in range(6)], [True] * 4 + [False] * 2)
+        self.assertTrue(self.connect("127.0.0.3"))
 
     def test_one_token_is_held_back_and_others_are_not(self):
         self.stack.admin("POST", "/region/create", {"name": "test-1", "socket": "/nowhere.sock"})

@@ -132,6 +132,23 @@ class Ctl(SystemTest):
         told = json.loads(self.stack.ctl("--json", "account", "list", env={"SANDBOXCTL_SOCKET": "/nonexistent"}, code=3)[0])
         self.assertEqual(told["code"], "UNREACHABLE")
 
+    def test_long_work_shows_that_it_goes_on(self):
+        """On a terminal there is a line of progress, and it is gone at the end; elsewhere there is none."""
+        tenant = self.stack.tenant()
+        argv = ("sandbox", "create", "--wait")
+        self.assertEqual(self.stack.ctl(*argv, tenant=tenant)[1], b"")
+        ours, theirs = pty.openpty()
+        run = subprocess.Popen([program("sandboxctl"), *argv], stdout=subprocess.DEVNULL, stderr=theirs, env={
+            **os.environ, "SANDBOXCTL_URL": self.stack.plane.url, "SANDBOXCTL_TOKEN_FILE": f"{self.stack.dir}/token-{tenant.account}",
+            "SANDBOXCTL_ACCOUNT": tenant.account, "SANDBOXCTL_APP": tenant.app, "SANDBOXCTL_TEMPLATE": tenant.template,
+            "SANDBOXCTL_REGION": tenant.region})
+        os.close(theirs)
+        self.assertEqual(run.wait(60), 0)
+        shown = os.read(ours, 65536)
+        os.close(ours)
+        self.assertRegex(shown, rb"\x1b\[K[^\r]*(REQUESTED|ALLOCATING|STARTING)")
+        self.assertTrue(shown.endswith(b"\r\x1b[K"), shown)
+
     def test_watch_repeats(self):
         run = subprocess.Popen([program("sandboxctl"), "--json", "--watch", "status"], stdout=subprocess.PIPE,
                                env={**os.environ, "SANDBOXCTL_SOCKET": self.stack.plane.admin_socket})

@@ -60,9 +60,11 @@ class Machine:
 
     def sh(self, command):
         user = ["--reuid", self.user, "--regid", self.user, "--clear-groups"] if self.user else []
-        # A namespace of processes, so that nothing that a step starts is left after it.
-        return run(["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc=" + self.path("/proc"), "chroot", self.root,
-                    "setpriv", *user, "sh", "-c", f"cd {shlex.quote(self.workdir)} && {command}"],
+        # A namespace of processes, so that nothing that a step starts is left after it; and its own root
+        # rather than chroot, below which the kernel lets nobody make a user namespace, as gVisor does.
+        enter = 'cd "$0" && mkdir -p .old && pivot_root . .old && umount -l /.old && cd / && exec "$@"'
+        return run(["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc=" + self.path("/proc"), "sh", "-c",
+                    enter, self.root, "setpriv", *user, "sh", "-c", f"cd {shlex.quote(self.workdir)} && {command}"],
                    env={**harness.clean_environment(), "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root",
                         "LC_ALL": "C.UTF-8"}, timeout=1000)
 
@@ -200,7 +202,8 @@ class Packages(unittest.TestCase):
             sandboxd --standalone --standalone-state=$SANDBOXCTL_STATE --standalone-port=0 \\
                 --standalone-rootfs=/root/rootfs --standalone-region_extra=/root/region.conf >/root/log 2>&1 &
             for i in $(seq 300); do [ -e $SANDBOXCTL_STATE/run/ready ] && break; sleep 0.2; done
-            box=$(sandboxctl --json sandbox create --wait | sed 's/.*"sandboxId":"\\([^"]*\\)".*/\\1/') || { tail /root/log; exit 1; }
+            [ -e $SANDBOXCTL_STATE/run/ready ] || { cat /root/log; exit 1; }
+            box=$(sandboxctl --json sandbox create --wait | sed 's/.*"sandboxId":"\\([^"]*\\)".*/\\1/')
             sandboxctl exec $box -- python3 -c 'print(6 * 7)' && sandboxctl exec $box -- uname -r
             sandboxctl sandbox drain >/dev/null
             kill $!
