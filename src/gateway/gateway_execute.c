@@ -7,7 +7,11 @@
 #include "gateway/gateway_impl.h"
 #include "gateway/gateway_stream.h"
 
-enum { ANSWER_SLACK = 4096, ESCAPE_FACTOR = 6 /* of a control character in JSON */ };
+enum {
+    ANSWER_SLACK = 4096,
+    ESCAPE_FACTOR = 6,       /* of a control character in JSON */
+    AT_ONCE_MAX = 16 * 1024, /* bytes of output that the relay's thread escapes itself */
+};
 
 /* From the start of a command to its answer. */
 struct execution {
@@ -36,7 +40,7 @@ static json_t *result_json(const struct relay_result *r)
     return j;
 }
 
-/* On a worker: escaping megabytes takes time. */
+/* On a worker, or for little output on the relay's thread: escaping megabytes takes time. */
 static enum sbx_code answer(struct request *req, struct response *res, void *arg,
                             struct sbx_err *err)
 {
@@ -65,9 +69,10 @@ static enum sbx_code answer(struct request *req, struct response *res, void *arg
 static void done(void *arg, struct relay_result *result)
 {
     struct execution *x = arg;
+    bool at_once = result->out.len + result->err_out.len <= AT_ONCE_MAX;
 
     x->result = *result;
-    if (!request_continue(x->g->http, x->ticket, answer, x))
+    if (!(at_once ? request_finish : request_continue)(x->g->http, x->ticket, answer, x))
         execution_free(x); /* the client is gone; its command ran to the end all the same */
 }
 
