@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -227,4 +228,15 @@ enum sbx_code process_run(const char *const *argv, const void *input, size_t inp
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return err_set(err, SBX_E_INTERNAL, "%s: %s", argv[0], last_line(kept));
     return SBX_OK;
+}
+
+void process_no_core(void)
+{
+    static const struct rlimit none;
+    /* A program that cores are piped to need not heed the limit: it gets no memory. */
+    SCOPED_FD int filter = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+
+    (void)setrlimit(RLIMIT_CORE, &none);
+    if (filter >= 0)
+        (void)!write(filter, "0", 1);
 }

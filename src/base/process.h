@@ -32,6 +32,10 @@ struct process_spec {
         .fd_in = -1, .fd_out = -1, .fd_err = -1                                                    \
     }
 
+/* From here on this process and its children leave nothing of their memory in a core file: they
+ * hold credentials of others.  First in main. */
+void process_no_core(void);
+
 MUST_USE enum sbx_code process_start(const struct process_spec *spec, struct process *out,
                                      struct sbx_err *err);
 /* Waits until the child has ended or the deadline passed (timeout_ms < 0: no deadline).

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/notify.h"
+#include "base/process.h"
 #include "gateway/checkin.h"
 #include "gateway/egress.h"
 #include "gateway/gateway.h"
@@ -198,6 +199,7 @@ int main(int argc, char **argv)
     struct wish w = { 0 };
     int status;
 
+    process_no_core();
     if (argc > 1 && strcmp(argv[1], "shim") == 0)
         return shim_main(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "egress-helper") == 0)

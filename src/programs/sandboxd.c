@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "base/process.h"
 #include "base/scoped.h"
 #include "base/seal.h"
 #include "base/secret.h"
@@ -606,6 +607,7 @@ int main(int argc, char **argv)
     const char **rest = NULL;
     int status;
 
+    process_no_core();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--standalone") == 0)
             return standalone_main(argc, argv);

@@ -2,7 +2,8 @@
  *
  * The prompt is a JSON object: {"expect": {"auth", "github", "callbackToken", "eventIngestToken",
  * "runId", "controlHost", "repository"}, "refresh": "next sign-in", "exit": n, "hang": bool,
- * "attack": bool}. Exit 100 + n: check n below failed; the test reads it as a witnessed exit code.
+ * "attack": bool, "signal": n}. Exit 100 + n: check n below failed; the test reads it as a
+ * witnessed exit code.
  */
 
 #include <fcntl.h>
@@ -167,6 +168,8 @@ int main(int argc, char **argv)
     check(10, !mentions(argv[0], expect));
     if (json_is_true(json_object_get(prompt, "attack")))
         attack();
+    if (json_is_integer(json_object_get(prompt, "signal")))
+        (void)kill(getpid(), (int)json_integer_value(json_object_get(prompt, "signal")));
     if (json_is_true(json_object_get(prompt, "hang"))) {
         for (;;)
             (void)pause();
