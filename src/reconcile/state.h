@@ -185,6 +185,9 @@ void reconcile_orphan_answer(struct reconcile_core *c, const struct reconcile_op
 void reconcile_sweep_pass(struct reconcile_core *c);
 void reconcile_sweep_answer(struct reconcile_core *c, const struct reconcile_op *op,
                             const struct reconcile_answer *answer);
+/* It did not answer the last time that it was asked; the sweep asks until it does. */
+bool reconcile_region_away(struct reconcile_core *c, const char *region);
+void reconcile_region_silent(struct reconcile_core *c, const char *region);
 void reconcile_warm_pass(struct reconcile_core *c, struct arena *a);
 void reconcile_warm_answer(struct reconcile_core *c, const struct reconcile_op *op,
                            const struct reconcile_answer *answer);

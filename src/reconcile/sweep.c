@@ -67,6 +67,21 @@ static void away(struct reconcile_core *c, struct reconcile_sweep *s)
     s->next_ms = reconcile_mono(c) + SWEEP_AGAIN_MS;
 }
 
+bool reconcile_region_away(struct reconcile_core *c, const char *region)
+{
+    const struct reconcile_sweep *s = sweep_of(c, region);
+
+    return s && s->away;
+}
+
+void reconcile_region_silent(struct reconcile_core *c, const char *region)
+{
+    struct reconcile_sweep *s = sweep_of(c, region);
+
+    if (s && !s->away)
+        away(c, s);
+}
+
 void reconcile_sweep_pass(struct reconcile_core *c)
 {
     int64_t mono = reconcile_mono(c);

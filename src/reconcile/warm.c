@@ -57,7 +57,8 @@ static enum sbx_code fill(struct reconcile_core *c, struct arena *a,
         missing = pool->max - pool->starting - pool->ready;
     if (missing > WARM_AT_ONCE)
         missing = WARM_AT_ONCE;
-    if (missing <= 0)
+    /* Rows for what cannot start would only pile up. */
+    if (missing <= 0 || reconcile_region_away(c, pool->region))
         return SBX_OK;
     if (c->cfg.store->warm_add(c->cfg.db, pool, missing, c->cfg.warm_total_max,
                                c->cfg.warm_deadline_ms, a, &added, err))
@@ -131,6 +132,8 @@ void reconcile_warm_answer(struct reconcile_core *c, const struct reconcile_op *
     bool up =
         answer->code == SBX_OK && answer->count && answer->seen[0].phase == REGION_PHASE_RUNNING;
 
+    if (answer->code != SBX_OK && !answer->answered)
+        reconcile_region_silent(c, op->region);
     if (op->purpose == RECONCILE_FOR_DRAIN) {
         if (answer->code == SBX_OK && c->cfg.store->warm_remove(c->cfg.db, op->id, &err))
             reconcile_db_failed(c, &err, "warm remove");

@@ -136,6 +136,7 @@ enum sbx_code sim_warm_drain(struct store_conn *db, const struct store_warm_pool
             w->region != sim_region_index(pool->region))
             continue;
         w->status = STORE_WARM_DRAINING;
+        sim_trace(s, "%s warm DRAINING, of an old revision or too many", w->id);
         ++*drained;
     }
     LEAVE();
@@ -172,6 +173,7 @@ enum sbx_code sim_warm_claim_drain(struct store_conn *db, const char *owner, int
         w->status = STORE_WARM_DRAINING;
         w->generation++;
         w->lease_until = sim_db_now(s) + lease_ms;
+        sim_trace(s, "%s warm to be deleted", w->id);
         give(w, a, &out->rows[out->count++]);
     }
     LEAVE();
