@@ -65,11 +65,13 @@
  *     process secret, a credential of its own on every listener; 401 otherwise; 409
  *     SANDBOX_NOT_FOUND when there is no such holder.
  *     { action: "check", command: [path] }
- *         200 {}; 409 ENTRYPOINT_MISSING: absent or not executable; nothing starts
+ *         200 {}; 409 ENTRYPOINT_MISSING: absent or not executable; 409 SANDBOX_NOT_READY: the agent
+ *         is not connected; nothing starts
  *     { action: "start", executionId, command: [path], stdin: "text", files: [{path, content, mode}] }
  *         Writes the files (tmpfs, owner the workload), starts the command as the workload, under
  *         another uid than the agent, with a minimal environment; stdin, then end of file; its output
- *         is dropped.  200 {started: true}; 409 ENTRYPOINT_MISSING; 409 OPERATION_KNOWN for any
+ *         is dropped.  200 {started: true}; 409 ENTRYPOINT_MISSING, SANDBOX_NOT_READY: nothing was
+ *         started; 409 OPERATION_KNOWN for any
  *         executionId but the first.  Nothing is journaled but the id, the exit and their times.
  *     { action: "status", executionId }
  *         200 {known, running, exitCode?, signal?}; the exit is journaled before it is told, and

@@ -54,7 +54,7 @@ static void print_steps(struct buf *out)
     };
 
     (void)buf_puts(out, "\n## Steps that the runs thread takes\n\n"
-                        "It takes due rows under a lease (60 s); a dead control plane's rows come "
+                        "It takes due rows under a lease (25 s); a dead control plane's rows come "
                         "back by themselves.\n\n"
                         "| step | if it dies in the middle |\n| --- | --- |\n");
     for (int i = 0; i < RUN_STEP_COUNT; i++)
@@ -111,7 +111,9 @@ static void print_endpoints(struct buf *out)
         "orchestrator's the installation's\nservice principal (`sandbox:create`, `sandbox:read`, "
         "`sandbox:terminate`), which a suspended installation turns\ninto 403 "
         "INSTALLATION_SUSPENDED right "
-        "after the token kind. `test_personal_runs.py` makes every call and meets\nmost of the errors.\n\n"
+        "after the token kind. `test_personal_runs.py` makes every call and meets\nmost of the "
+        "errors, "
+        "`test_personal_attacks.py` the others.\n\n"
         "| call | request | answer | errors of its own |\n| --- | --- | --- | --- |\n");
     for (size_t i = 0; i < COUNT_OF(ENDPOINTS); i++)
         (void)buf_printf(out, "| `%s` | %s | %s | %s |\n", ENDPOINTS[i].call, ENDPOINTS[i].request,

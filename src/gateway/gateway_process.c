@@ -159,15 +159,24 @@ static void done(void *arg, struct relay_result *result)
 
 /* --- actions ---------------------------------------------------------------------- */
 
+/* Says that nothing was started: the caller may try again. */
+static enum sbx_code check_agent(struct gateway *g, const char *runtime, struct sbx_err *err)
+{
+    return relay_is_ready(g->relay, runtime)
+               ? SBX_OK
+               : err_set(err, SBX_E_SANDBOX_NOT_READY, "the holder's agent is not connected");
+}
+
 static enum sbx_code check(struct gateway *g, const char *id, const json_t *body, json_t *answer,
                            struct sbx_err *err)
 {
     char runtime[ID_SIZE];
 
     (void)answer;
-    if (entrypoint_of(body, err) != SBX_OK || runtime_of(g, id, runtime, err) != SBX_OK)
+    if (entrypoint_of(body, err) != SBX_OK || runtime_of(g, id, runtime, err) != SBX_OK ||
+        check_entrypoint(g, runtime, err) != SBX_OK)
         return err->code;
-    return check_entrypoint(g, runtime, err);
+    return check_agent(g, runtime, err);
 }
 
 /* The id is written down before anything starts: a second start is refused for ever. */
@@ -222,8 +231,12 @@ static enum sbx_code start(struct gateway *g, const char *id, const json_t *body
         return err_field(err, "stdin", "stdin must be a text of at most %d bytes", INPUT_MAX);
     if (entrypoint_of(body, err) != SBX_OK || runtime_of(g, id, runtime, err) != SBX_OK ||
         check_entrypoint(g, runtime, err) != SBX_OK || never_started(g, id, err) != SBX_OK ||
-        put_files(g, runtime, json_object_get(body, "files"), err) != SBX_OK ||
-        claim_start(g, id, execution_id, err) != SBX_OK)
+        check_agent(g, runtime, err) != SBX_OK)
+        return err->code;
+    if (put_files(g, runtime, json_object_get(body, "files"), err) != SBX_OK)
+        return err->code == SBX_E_AGENT_UNREACHABLE ? (err->code = SBX_E_SANDBOX_NOT_READY)
+                                                    : err->code;
+    if (claim_start(g, id, execution_id, err) != SBX_OK)
         return err->code;
     w = mem_zalloc(sizeof(*w));
     w->g = g;

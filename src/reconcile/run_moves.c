@@ -92,7 +92,7 @@ enum reconcile_run_outcome reconcile_run_outcome(enum sbx_code code, bool answer
 {
     if (code == SBX_OK)
         return RECONCILE_RUN_BEGUN;
-    if (answered ? code == SBX_E_ENTRYPOINT_MISSING : !sent)
+    if (answered ? code == SBX_E_ENTRYPOINT_MISSING || code == SBX_E_SANDBOX_NOT_READY : !sent)
         return RECONCILE_RUN_NEVER;
     return RECONCILE_RUN_UNKNOWN;
 }

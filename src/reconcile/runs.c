@@ -15,7 +15,7 @@
 #include "reconcile/runs_internal.h"
 
 enum {
-    LEASE_MS = 60000, /* longer than any process call */
+    LEASE_MS = 25000, /* longer than any process call */
     CLAIM_MAX = 32,   /* operations of one pass */
     IDLE_WAIT_MS = 1000,
     AWAY_WAIT_MS = 2000,

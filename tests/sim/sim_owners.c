@@ -69,6 +69,8 @@ static enum sbx_code start_process(struct sim *s, struct sim_box *b, struct sim_
 {
     struct sim_event *e;
 
+    if (sim_chance(s, s->weather.exec_errors)) /* its agent is not connected now */
+        return SBX_E_SANDBOX_NOT_READY;
     o->starts_told++;
     if (b->process.execution_id[0])
         return SBX_E_OPERATION_KNOWN;

@@ -53,7 +53,8 @@ class GitHub:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.ca_file, key)
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        # The handshake is the handler's: a peer that dies or waits in it keeps nobody else waiting.
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         self.url = f"https://localhost:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
