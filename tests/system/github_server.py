@@ -55,6 +55,7 @@ class GitHub:
         context.load_cert_chain(self.ca_file, key)
         # The handshake is the handler's: a peer that dies or waits in it keeps nobody else waiting.
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+        self.server.handle_error = lambda *args: None  # a peer that was killed or gave up
         self.url = f"https://localhost:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import subprocess
+import threading
 import zlib
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -68,7 +69,7 @@ class Key:
 
     def sign(self, data):
         if self.alg == "EdDSA":
-            path = self.path + ".msg"
+            path = f"{self.path}.{threading.get_ident()}.msg"
             with open(path, "wb") as f:
                 f.write(data)
             return _run("openssl", "pkeyutl", "-sign", "-inkey", self.path, "-rawin", "-in", path)

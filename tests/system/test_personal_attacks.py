@@ -91,10 +91,9 @@ class Attacks(PersonalTest):
         self.github.repos["o/slow"] = lambda: time.sleep(10.8) or repo()
         body = lambda name: {"accountId": w.account, "connectionId": w.connection,
                              "task": w.task("r", w.tokens("r"), repository=name)}
-        slow = {}
+        slow, its = {}, body("o/slow")
         began = time.monotonic()
-        waits = threading.Thread(target=lambda: slow.update(got=w.own("POST", "/reserve", body("o/slow")),
-                                                            took=time.monotonic() - began))
+        waits = threading.Thread(target=lambda: slow.update(got=w.own("POST", "/reserve", its), took=time.monotonic() - began))
         waits.start()
         # Three hops are followed, a fourth is not.
         for i in range(4):
