@@ -131,6 +131,15 @@ static void on_answer(void *arg, const struct gateway_client_answer *answer)
         ended_free(e);
 }
 
+/* While the command runs, maybe for minutes, what it was asked with is of no use any more. */
+static void forget_request(struct api_call *c)
+{
+    c->account_id = arena_strdup(c->a, c->account_id);
+    c->object_id = arena_strdup(c->a, c->object_id);
+    c->args = NULL;
+    request_body_release(c->req);
+}
+
 static enum sbx_code start(struct api_call *c, const struct store_sandbox *row,
                            const char *execution_id, const char *cwd, int timeout_s)
 {
@@ -157,6 +166,7 @@ static enum sbx_code start(struct api_call *c, const struct store_sandbox *row,
     if (gateway_client_execute(c->api->cfg.gateway, row->region, row->sandbox_id, &spec, on_answer,
                                e, &err) != SBX_OK)
         on_answer(e, &(struct gateway_client_answer){ .code = err.code, .message = err.msg });
+    forget_request(c);
     return SBX_OK;
 }
 

@@ -31,7 +31,7 @@ struct transfer {
     size_t head_count;
     struct sbx_err failed; /* why a callback gave up */
     int64_t started_ms;
-    struct net_header header_view[NET_HEADERS_MAX];
+    struct net_header *header_view; /* made with the outcome */
 
     /* calls thread only */
     net_done_fn *done;

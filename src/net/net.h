@@ -71,6 +71,7 @@ struct net_spec {
     int connect_timeout_ms; /* 0: 5 s */
     int timeout_ms;         /* in all; 0: 30 s */
     int stall_timeout_ms;   /* no byte either way; 0: none */
+    int receive_buffer;     /* bytes, from 1024; 0: 8192 */
     int redirects;          /* at most so many, on the same scheme and host; 0: none */
 };
 

@@ -290,7 +290,8 @@ enum sbx_code net_transfer_init(struct transfer *t, const struct net_config *con
     set_long(t->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     set_long(t->easy, CURLOPT_TCP_KEEPALIVE, 1);
     set_long(t->easy, CURLOPT_MAXAGE_CONN, 60); /* below any server's idle timeout */
-    set_long(t->easy, CURLOPT_BUFFERSIZE, NET_RECEIVE_BUFFER);
+    set_long(t->easy, CURLOPT_BUFFERSIZE,
+             spec->receive_buffer > 0 ? spec->receive_buffer : NET_RECEIVE_BUFFER);
     if (spec->unix_path != NULL) {
         (void)curl_easy_setopt(t->easy, CURLOPT_UNIX_SOCKET_PATH, spec->unix_path);
         (void)curl_easy_setopt(t->easy, CURLOPT_PROXY, "");
@@ -323,6 +324,8 @@ void net_transfer_fini(struct transfer *t)
     curl_slist_free_all(t->headers);
     buf_fini(&t->body);
     buf_fini(&t->head);
+    free(t->header_view);
+    t->header_view = NULL;
     arena_free(t->arena);
     t->easy = NULL;
     t->headers = NULL;
@@ -437,6 +440,7 @@ static void fill_answer(struct transfer *t, struct net_answer *a)
     a->phase = t->status != 0 ? NET_ANSWERED : t->sent ? NET_SENT : NET_NOT_SENT;
     a->body = t->body.data != NULL ? t->body.data : "";
     a->body_len = t->body.len;
+    t->header_view = mem_realloc(t->header_view, (t->head_count + 1) * sizeof(*t->header_view));
     for (size_t i = 0; i < t->head_count; i++) {
         t->header_view[i].name = p;
         p += strlen(p) + 1;

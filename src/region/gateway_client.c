@@ -12,6 +12,7 @@ enum {
     REGIONS_MAX = 1024,
     BODY_MAX = 2 * 1024 * 1024, /* of a request: an execute's argv is at most 1 MiB, escaped */
     URL_MAX = 2048,
+    OUTPUT_BUFFER = 1024, /* of libcurl, of each command under way */
     RESUME_AT_ONCE = 16, /* waiting transfers that one freed output lets go on */
 };
 
@@ -407,6 +408,7 @@ enum sbx_code region_call_start(struct gateway_client *c, const struct region_re
             spec.bearer = req->bearer;
         if (call->output) {
             spec.on_data = on_output;
+            spec.receive_buffer = OUTPUT_BUFFER;
             spec.data_arg = call;
         }
         /* The id is written before the transfer can need it: net sets it before it queues. */
