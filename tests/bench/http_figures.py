@@ -60,7 +60,7 @@ def create_script(stack, tenant):
     body = {"accountId": tenant.account, "appId": tenant.app, "templateId": tenant.template,
             "workloadProfile": "QUAVE_INTERACTIVE_AGENT", "ownerKind": "AGENT_CONVERSATION", "ownerId": "bench",
             "region": tenant.region, "idempotencyKey": "@KEY@"}
-    path = os.path.join(stack.dir, "create.lua")
+    path = os.path.join(stack.dir, f"create-{tenant.account}.lua")
     with open(path, "w") as f:
         f.write("local body = [[" + json.dumps(body) + "]]\n"
                 "local n, seed = 0, '" + secrets.token_hex(8) + "'\n"
@@ -115,6 +115,7 @@ def main():
                       row[1], row[2], "%NULL%", row[3], "%KEY%", "%NULL%", "%NULL%", "bench-request", "f")
         bares.append(create)
         script = create_script(stack, tenant)
+        stack.pg.psql("ANALYZE sandboxd.sandboxes")
         m = compare("create", {
             "bare, queue and same statement": lambda: wrk(create.url + PUBLIC + "/sandbox/create", auth, script),
             "sandboxd": lambda: wrk(stack.plane.url + PUBLIC + "/sandbox/create", (), script)})

@@ -6,7 +6,7 @@ protocol; no runtime), so that what is measured is ours:
 
     warm        create on a warm pool to READY: p50, p99 by the database's clock (aim: p50 < 20 ms, p99 < 100)
     burst       100 creates at once: all 201, all READY
-    rate        creates driven to READY, a second (aim: 400, then 1,000); needs wrk
+    rate        creates of ACCOUNTS (1) accounts driven to READY, a second (aim: 400, then 1,000); needs wrk
     executions  memory of the control plane with EXECUTIONS (10,000) commands under way
     idle        CPU of the control plane with no sandbox, and with 100 idle ones
 """
@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from harness import PUBLIC, Stack, in_parallel, wait_for  # noqa: E402
 
 EXECUTIONS = int(os.environ.get("EXECUTIONS", "10000"))
+ACCOUNTS = int(os.environ.get("ACCOUNTS", "1"))
 IMAGE = "repo/image@sha256:" + "0" * 64
 QUIET = {"log.access": False, "log.level": "error", "listen.connections_max": 20000, "sandboxes.warm_total_max": 100}
 
@@ -97,12 +98,16 @@ def rate():
 
     stack = stack_of()
     try:
-        tenant = tenant_of(stack)
-        tenant.ready()
-        script = create_script(stack, tenant)
+        scripts = []
+        for _ in range(ACCOUNTS):
+            tenant = tenant_of(stack)
+            tenant.ready()
+            scripts.append(create_script(stack, tenant))
         seconds = 8
-        subprocess.run(["wrk", "-t1", "-c16", f"-d{seconds}s", "-s", script,
-                        stack.plane.url + PUBLIC + "/sandbox/create"], check=True, stdout=subprocess.DEVNULL)
+        loads = [subprocess.Popen(["wrk", "-t1", f"-c{max(1, 16 // ACCOUNTS)}", f"-d{seconds}s", "-s", script,
+                                   stack.plane.url + PUBLIC + "/sandbox/create"], stdout=subprocess.DEVNULL)
+                 for script in scripts]
+        assert [load.wait() for load in loads] == [0] * ACCOUNTS
         def settled():
             return stack.pg.psql("SELECT count(*) FROM sandboxd.sandboxes WHERE ready_at IS NULL")[0][0] == "0"
         wait_for("every one is READY", settled, 300)
@@ -110,7 +115,7 @@ def rate():
                             "WHERE owner_id = 'bench'")[0]
         made, took = int(row[0]), float(row[1])
         lost = stack.pg.psql("SELECT count(*) FROM sandboxd.sandboxes WHERE status NOT IN ('READY')")[0][0]
-        print(f"rate: {made} creates driven to READY in {took:.1f} s: {made / took:.0f} a second, not READY: {lost}")
+        print(f"rate, {ACCOUNTS} account(s): {made} creates driven to READY in {took:.1f} s: {made / took:.0f} a second, not READY: {lost}")
     finally:
         stack.stop(rough=True)
 

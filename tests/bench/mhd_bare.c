@@ -90,12 +90,18 @@ static bool run(PGconn *db)
 
 static void *work(void *arg)
 {
+    const char *timeout_ms = "1500";
     PGconn *db = PQconnectdb(url);
     PGresult *res;
     struct job *j;
 
     (void)arg;
-    PQclear(PQexec(db, STORE_SESSION_SQL));
+    res = PQexecParams(db, STORE_SESSION_SQL, 1, NULL, &timeout_ms, NULL, NULL, 0);
+    if (PQresultStatus(res) != PGRES_TUPLES_OK) {
+        (void)fprintf(stderr, "%s\n", PQerrorMessage(db));
+        exit(1);
+    }
+    PQclear(res);
     res = PQprepare(db, "s", statement->sql, 0, NULL);
     if (PQresultStatus(res) != PGRES_COMMAND_OK) {
         (void)fprintf(stderr, "%s\n", PQerrorMessage(db));
