@@ -25,8 +25,9 @@ enum {
     CHUNK = 512 * 1024,               /* read at once, and what may wait for a slow reader */
     INSIDE_BUFFER = 1024 * 1024,      /* of the socket: bytes on the way into the sandbox */
     OUTSIDE_BUFFER = 3 * 1024 * 1024, /* and those that the proxy may be ahead */
-    BULK = 32 * 1024,                 /* a read of so much is part of a transfer */
-    BULK_PAUSE_NS = 150 * 1000        /* until the next look at one */
+    PIPE_SIZE = 1024 * 1024,
+    BULK = 32 * 1024,          /* a read of so much is part of a transfer */
+    BULK_PAUSE_NS = 150 * 1000 /* until the next look at one */
 };
 
 /* A system call inside a sandbox is dear (30 us under ptrace), and the proxy writes 64 KiB at a
@@ -44,8 +45,10 @@ struct flow {
     int64_t due_ns;      /* of one that pauses, else 0 */
     unsigned char *held; /* read and not yet taken by the other end: at..len */
     size_t at, len;
-    bool ended; /* nothing more comes */
-    bool shut;  /* and the other end was told */
+    int pipe[2];  /* of a flow that carries much: its bytes pass without being copied; or -1 */
+    size_t piped; /* in it, not yet taken */
+    bool ended;   /* nothing more comes */
+    bool shut;    /* and the other end was told */
 };
 
 struct tunnel {
@@ -121,6 +124,8 @@ static void finish(struct tunnels *t, struct tunnel *c)
     for (int i = 0; i < 2; i++) {
         unpause(t, &c->flows[i]);
         free(c->flows[i].held);
+        fd_close(&c->flows[i].pipe[0]);
+        fd_close(&c->flows[i].pipe[1]);
     }
     c->closed = true;
     c->next = t->closed;
@@ -164,6 +169,37 @@ static bool pass_held(struct flow *f, int to)
     return true;
 }
 
+/* As pass_held and pass_more, through the pipe. */
+static bool splice_held(struct flow *f, int to)
+{
+    while (f->piped > 0) {
+        ssize_t n = splice(f->pipe[0], NULL, to, NULL, f->piped, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+
+        if (n < 0 && errno != EINTR)
+            return errno == EAGAIN;
+        f->piped -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static bool splice_more(struct flow *f, int from, int to, size_t *n)
+{
+    ssize_t got = splice(from, NULL, f->pipe[1], NULL, CHUNK, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+
+    *n = got > 0 ? (size_t)got : 0;
+    f->ended = got == 0;
+    if (got < 0)
+        return errno == EAGAIN || errno == EINTR;
+    f->piped = *n;
+    return splice_held(f, to);
+}
+
+static void open_pipe(struct flow *f)
+{
+    if (f->pipe[0] < 0 && pipe2(f->pipe, O_CLOEXEC | O_NONBLOCK) == 0)
+        (void)fcntl(f->pipe[0], F_SETPIPE_SZ, PIPE_SIZE); /* a smaller one works too */
+}
+
 static void hold(struct flow *f, const unsigned char *data, size_t len)
 {
     f->held = mem_realloc(NULL, len);
@@ -191,6 +227,11 @@ static bool pass_more(struct tunnels *t, struct flow *f, int from, int to, size_
     return true;
 }
 
+static bool waits(const struct flow *f)
+{
+    return f->held != NULL || f->piped > 0;
+}
+
 static bool run_flow(struct tunnels *t, struct flow *f)
 {
     struct tunnel *c = f->tunnel;
@@ -198,11 +239,15 @@ static bool run_flow(struct tunnels *t, struct flow *f)
     struct end *from = &c->ends[i], *to = &c->ends[1 - i];
     size_t n = 0;
 
-    if (!pass_held(f, to->fd))
+    if (!pass_held(f, to->fd) || !splice_held(f, to->fd))
         return false;
-    if (f->held == NULL && !f->ended && !pass_more(t, f, from->fd, to->fd, &n))
+    if (!waits(f) && !f->ended && f->pipe[0] >= 0 && !splice_more(f, from->fd, to->fd, &n))
         return false;
-    if (f->held != NULL)
+    if (!waits(f) && !f->ended && f->pipe[0] < 0 && !pass_more(t, f, from->fd, to->fd, &n))
+        return false;
+    if (n >= BULK)
+        open_pipe(f);
+    if (waits(f))
         arm(t, to, EPOLLOUT);
     else if (f->ended && !f->shut)
         f->shut = true, (void)shutdown(to->fd, SHUT_WR);
@@ -245,7 +290,7 @@ static void on_event(struct tunnels *t, const struct epoll_event *ev)
     c = e->tunnel;
     i = (unsigned)(e - c->ends);
     e->armed = 0; /* both flows of this end have their turn, so each arms what it waits for */
-    turn(t, c, 1u << i | (c->flows[1 - i].held != NULL ? 1u << (1 - i) : 0));
+    turn(t, c, 1u << i | (waits(&c->flows[1 - i]) ? 1u << (1 - i) : 0));
 }
 
 static void run_due(struct tunnels *t)
@@ -403,6 +448,7 @@ static void set_up(struct tunnel *c, const char *id, int inside, int outside, co
 
         c->ends[i].tunnel = c->flows[i].tunnel = c;
         c->ends[i].armed = EPOLLIN;
+        c->flows[i].pipe[0] = c->flows[i].pipe[1] = -1;
         (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     }
     if (first_len > 0) {
