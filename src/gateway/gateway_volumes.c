@@ -121,6 +121,9 @@ static bool is_used(void *arg, const char *name)
     if (dot == NULL)
         return false;
     *dot = '/';
+    dot = strchr(dot, '.');
+    if (dot != NULL)
+        *dot = 0; /* which credentials it was mounted with */
     return in_use(arg, key);
 }
 

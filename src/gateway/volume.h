@@ -80,14 +80,14 @@ MUST_USE enum sbx_code volume_purge(const struct volume_backend *b, const char *
                                     struct sbx_err *err);
 
 /* The live directory of a volume as a folder of this host, made when missing; in the arena.  `dir`:
- * the folder itself.  `s3`: an s3fs mount on mounts/<account>.<volume>, shared by all its users;
- * the process outlives us and has the credentials in its memory only. */
+ * the folder itself.  `s3`: an s3fs mount on mounts/<account>.<volume>.<tag>, shared by all that came
+ * with the same credentials; the process outlives us and has them in its memory only. */
 MUST_USE enum sbx_code volume_directory(const struct volume_backend *b, const char *prefix,
                                         const char *mounts, struct arena *a, const char **out,
                                         struct sbx_err *err);
-/* The mount of a volume that nobody uses any more; not mounted is fine. */
+/* The mounts of a volume that nobody uses any more; not mounted is fine. */
 MUST_USE enum sbx_code volume_unmount(const char *mounts, const char *prefix, struct sbx_err *err);
-/* Unmounts all but those that keep (of "<account>.<volume>") says yes to: after a restart. */
+/* Unmounts all but those that keep (of "<account>.<volume>.<tag>") says yes to: after a restart. */
 void volume_unmount_others(const char *mounts, bool (*keep)(void *arg, const char *name),
                            void *arg);
 

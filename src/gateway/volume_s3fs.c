@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/scoped.h"
@@ -24,7 +25,7 @@ enum {
     MOUNT_MS = 30000,
     MOUNT_STEP_MS = 20,
     UNMOUNT_MS = 15000,
-    OPTIONS_MAX = 4096,
+    MOUNT_TAG_SIZE = 17,
 };
 
 /* One mount at a time: two sandboxes of one volume share what the first one mounted. */
@@ -35,6 +36,23 @@ static void mount_name(const char *prefix, char out[VOLUME_KEY_MAX])
     (void)str_copy(out, VOLUME_KEY_MAX, prefix);
     for (char *p = out; *p != 0; p++)
         *p = *p == '/' ? '.' : *p;
+}
+
+/* s3fs cannot be given another key: a volume whose backend changed gets a mount of its own for who
+ * comes then, and the old one stays for those that have it. */
+static void mount_tag(const struct volume_backend *b, char out[MOUNT_TAG_SIZE])
+{
+    const char *parts[] = { b->endpoint, b->bucket,     b->prefix,
+                            b->region,   b->access_key, secret_reveal(b->secret_key) };
+    struct sha256 *sum = sha256_new();
+    unsigned char digest[SHA256_LEN];
+    char hex[SHA256_HEX_SIZE];
+
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        sha256_add(sum, parts[i], strlen(parts[i]) + 1);
+    sha256_finish(sum, digest);
+    hash_hex(digest, sizeof(digest), hex);
+    (void)str_copy(out, MOUNT_TAG_SIZE, hex);
 }
 
 /* A folder on another file system than its parent; a mount whose server died counts too. */
@@ -115,13 +133,14 @@ enum sbx_code volume_s3fs_mount(const struct volume_backend *b, const char *pref
                                 const char *mounts, struct arena *a, const char **out,
                                 struct sbx_err *err)
 {
-    char name[VOLUME_KEY_MAX];
+    char name[VOLUME_KEY_MAX], tag[MOUNT_TAG_SIZE];
     const char *path;
     int64_t deadline = time_mono_ms() + MOUNT_MS;
     bool dead = false;
 
     mount_name(prefix, name);
-    path = arena_printf(a, "%s/%s", mounts, name);
+    mount_tag(b, tag);
+    path = arena_printf(a, "%s/%s.%s", mounts, name, tag);
     (void)pthread_mutex_lock(&mounting);
     if (is_mounted(path, &dead) && dead)
         (void)!unmount(path, err);
@@ -144,16 +163,26 @@ enum sbx_code volume_s3fs_mount(const struct volume_backend *b, const char *pref
 enum sbx_code volume_unmount(const char *mounts, const char *prefix, struct sbx_err *err)
 {
     char name[VOLUME_KEY_MAX], path[VOLUME_KEY_MAX * 2];
-    enum sbx_code code = SBX_OK;
+    DIR *d = opendir(mounts);
+    struct dirent *e;
     bool dead;
 
+    if (d == NULL)
+        return SBX_OK;
     mount_name(prefix, name);
-    (void)snprintf(path, sizeof(path), "%s/%s", mounts, name);
     (void)pthread_mutex_lock(&mounting);
-    if (is_mounted(path, &dead))
-        code = unmount(path, err);
+    while (err->code == SBX_OK && (e = readdir(d)) != NULL) {
+        size_t n = strlen(name);
+
+        if (strncmp(e->d_name, name, n) != 0 || (e->d_name[n] != '.' && e->d_name[n] != 0))
+            continue;
+        (void)snprintf(path, sizeof(path), "%s/%s", mounts, e->d_name);
+        if (is_mounted(path, &dead))
+            (void)!unmount(path, err);
+    }
     (void)pthread_mutex_unlock(&mounting);
-    return code;
+    (void)closedir(d);
+    return err->code;
 }
 
 void volume_unmount_others(const char *mounts, bool (*keep)(void *arg, const char *name), void *arg)

@@ -20,6 +20,7 @@ import time
 
 from harness import Missing, clean_environment, free_port, wait_for
 
+ROTATED = {"accessKey": "test:rotated", "secretKey": "rotated"}
 KEY, SECRET, REGION = "test:tester", "testing", "us-east-1"
 
 PIPELINE = ("catch_errors gatekeeper proxy-logging cache listing_formats bulk tempurl s3api tempauth copy slo dlo "
@@ -61,7 +62,7 @@ class S3Server:
             ("proxy-logging", "proxy_logging", ""), ("cache", "memcache", ""),
             ("listing_formats", "listing_formats", ""), ("bulk", "bulk", ""), ("tempurl", "tempurl", ""),
             ("s3api", "s3api", f"s3_acl = no\nlocation = {REGION}\nmin_segment_size = 1048576\n"),
-            ("tempauth", "tempauth", "user_test_tester = testing .admin\n"), ("copy", "copy", ""), ("slo", "slo", ""),
+            ("tempauth", "tempauth", "user_test_tester = testing .admin\nuser_test_rotated = rotated .admin\n"), ("copy", "copy", ""), ("slo", "slo", ""),
             ("dlo", "dlo", ""), ("versioned_writes", "versioned_writes", ""), ("symlink", "symlink", "")))
         self.write("proxy-server.conf",
                    f"[DEFAULT]\nbind_ip = 127.0.0.1\nbind_port = {self.port}\nuser = root\nworkers = 0\n"

@@ -2,6 +2,7 @@
 """Persistence on both backends: a folder of the region host, and a real S3 server (swift).  Volumes,
 directory mode, pause and resume, what goes wrong (contract 5; cases 8, 17, 19, 20, 22, 23, 25)."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -12,6 +13,9 @@ from s3_server import S3Server
 
 class Backend:
     """What both kinds share: the tests below run on each."""
+
+    s3 = None
+    sizes = 1000, 64       # small files; times 16 MB of the large one
 
     stack_options = {"sandboxd": {"limits.idle_timeout_min_s": 1, "volumes.purge_delay_s": 2,
                                   "sandboxes.poll_ms": 100}}
@@ -239,10 +243,39 @@ class Backend:
         t = self.world("DIRECTORY")
         box = t.ready()
         self.ok(t, box, "cd /workspace/persist && touch 'a b' 'A b' && for i in $(seq 1 50); do echo $i > n$i; done && "
-                        "exec 9<n1 && rm n1 && cat <&9 && echo y >> n2 && mv n3 n4")
+                        "exec 9<n1 && rm n1 && cat <&9 && echo y >> n2 && mv n3 n4 && "
+                        "exec 8<n5 && echo new > n6 && mv n6 n5 && [ $(cat <&8) = 5 ] && [ $(cat n5) = new ]")
         self.assertEqual(self.live(t, box, "n2"), b"2\ny\n")
         self.assertEqual(self.live(t, box, "n4"), b"3\n")
-        self.assertEqual(self.ok(t, box, "ls /workspace/persist | wc -l").strip(), "50")
+        self.assertEqual(self.live(t, box, "n5"), b"new\n")
+        self.assertEqual(self.ok(t, box, "ls /workspace/persist | wc -l").strip(), "49")
+        # A name is kept byte for byte, or its writer gets an error: never another name, never silence.
+        names = ("new\\nline", "\\377\\376bytes", "u\\303\\251", "per%%cent", "-dash", "q\\047uote\\042")
+        written = [self.sh(t, box, f"cd persist && mkdir x{i} && cd x{i} && echo {i} > \"$(printf -- '{name}')\"")["exitCode"] == 0
+                   for i, name in enumerate(names)]
+        self.assertTrue(all(written) or self.s3 and written == [i != 1 for i in range(len(names))], written)
+        other = t.ready(volumeName=box["volumeName"])
+        for i, name in enumerate(names):
+            if written[i]:
+                self.assertEqual(self.ok(t, other, f"cd persist/x{i} && ls | wc -l && cat \"./$(printf -- '{name}')\""),
+                                 f"1\n{i}\n", name)
+
+    def test_many_small_files_and_a_large_one(self):
+        t = self.world("DIRECTORY")
+        box = t.ready()
+        many, large = self.sizes
+        self.ok(t, box, f"cd /workspace/persist && for i in $(seq {many}); do echo $i > s$i; done", timeoutSeconds=300)
+        self.ok(t, box, "dd if=/dev/urandom of=part bs=1M count=16 iflag=fullblock 2>/dev/null && "
+                        f"for i in $(seq {large}); do cat part; done > persist/big", timeoutSeconds=300)
+        part = self.ok(t, box, "md5sum part").split()[0]
+        t.terminate(box)
+        other = t.ready(volumeName=box["volumeName"])
+        self.assertEqual(self.ok(t, other, "cd /workspace/persist && cat s* | sort -n | md5sum", timeoutSeconds=300),
+                         self.ok(t, other, f"seq {many} | md5sum"))
+        data = self.live(t, box, "big")
+        self.assertEqual(len(data), large << 24)
+        self.assertEqual({hashlib.md5(data[i << 24:i + 1 << 24]).hexdigest() for i in range(large)}, {part})
+        self.assertEqual(self.ok(t, other, "tail -c 16777216 persist/big | md5sum").split()[0], part)
 
     # ---- the region's death
 
@@ -331,6 +364,7 @@ class OnS3(Backend, SystemTest):
     test_the_cap_counts_uncompressed_bytes_case_25 = test_recent_writes_are_in_the_snapshot_case_20 = None
 
     bucket, prefix = "sandboxes", "pre/fix"
+    sizes = 200, 4         # this server takes 30 ms for an object
 
     @classmethod
     def setUpClass(cls):

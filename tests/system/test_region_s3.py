@@ -1,11 +1,14 @@
 """Snapshots, restores and live directories on a real S3 server."""
 # ctest: timeout 400
 
+import contextlib
 import os
+import signal
+import time
 
-from harness import Missing, main, skip
+from harness import Missing, main, skip, wait_for
 from region_rig import new_id
-from s3_server import S3Server
+from s3_server import ROTATED, S3Server
 from volume_rig import VolumeTest
 
 
@@ -94,6 +97,81 @@ class S3(VolumeTest):
         self.delete(two)
         with open("/proc/mounts") as f:
             self.assertNotIn(f"{self.account}.{volume}", f.read())
+
+    def s3fs(self, volume):
+        """The pids of the processes that serve the volume's mounts."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline") as f:
+                words = f.read().split("\0")
+                if words[0] == "s3fs" and any(f"{self.account}.{volume}" in w for w in words):
+                    found.append(int(pid))
+        return found
+
+    def killed(self, volume):
+        for pid in self.s3fs(volume):
+            os.kill(pid, signal.SIGKILL)
+        wait_for("s3fs is gone", lambda: not self.s3fs(volume))
+
+    def test_a_killed_s3fs(self):
+        """Its sandboxes get errors, and each call that comes with credentials mends what it needs: a new sandbox of
+        the volume at once, the old ones by pause and resume; with the region host killed, too."""
+        volume = "killed"
+        self.must("PUT", f"/v1/volumes/{volume}",
+                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
+        both = self.start("BOTH", volume)
+        directory = self.start("DIRECTORY", volume)
+        for n in (1, 2):
+            self.shell(both, f"cd /workspace && echo own{n} > own && echo {n} > persist/f{n}")
+            self.killed(volume)
+            if n == 2:  # and the gateway, which has no credentials of anything then
+                self.restart()
+            for box in (both, directory):
+                began = time.monotonic()
+                got = self.execute(box, ["sh", "-c", "echo lost > /workspace/persist/lost"], generation=99)
+                self.assertNotEqual(got["exitCode"], 0, got)
+                self.assertLess(time.monotonic() - began, 10)
+            other = self.start("DIRECTORY", volume)
+            self.assertEqual(self.shell(other, "cat /workspace/persist/f1"), "1\n")
+            self.shell(other, f"echo {n} > /workspace/persist/other")
+            self.snapshot(both, 2 * n)
+            self.start("BOTH", volume, box=both, generation=2 * n + 1, restore=True)
+            self.assertEqual(self.shell(both, f"cd /workspace && cat own persist/f{n} persist/other"), f"own{n}\n{n}\n{n}\n")
+            self.must("POST", f"/v1/sandboxes/{directory}/stop", {"operationId": new_id(), "generation": 2 * n})
+            self.start("DIRECTORY", volume, box=directory, generation=2 * n + 1)
+            self.shell(directory, "echo again > /workspace/persist/again")
+            self.assertEqual(self.s3.get("bucket", f"some/prefix/{self.account}/{volume}/data/again"), b"again\n")
+            self.delete(other)
+        self.delete(both, 9)
+        self.delete(directory, 9)
+        self.assertEqual(self.s3fs(volume), [])
+
+    def test_a_rotated_key_is_taken_by_who_comes_after(self):
+        volume = "rotated"
+        self.must("PUT", f"/v1/volumes/{volume}",
+                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
+        old = self.start("DIRECTORY", volume)
+        self.shell(old, "echo old > /workspace/persist/old")
+        first, self.backend = self.backend, {**self.backend, **ROTATED}
+        try:
+            new = self.start("BOTH", volume)
+            keys = set()
+            for pid in self.s3fs(volume):
+                with open(f"/proc/{pid}/environ", encoding="utf-8") as f:
+                    keys.update(word.partition("=")[2] for word in f.read().split("\0") if "ACCESSKEYID" in word)
+            self.assertEqual(keys, {first["accessKey"], ROTATED["accessKey"]})
+            self.assertEqual(self.shell(new, "cat /workspace/persist/old; echo new > /workspace/persist/new"), "old\n")
+            self.assertEqual(self.shell(old, "cat /workspace/persist/new"), "new\n")  # its key still works
+            self.snapshot(new)
+            self.start("BOTH", volume, box=new, generation=3, restore=True)
+            self.must("POST", f"/v1/sandboxes/{old}/stop", {"operationId": new_id(), "generation": 2})
+            self.start("DIRECTORY", volume, box=old, generation=3)  # and now it has the new one, too
+            self.assertEqual(self.shell(old, "cat /workspace/persist/new"), "new\n")
+            self.delete(old, 4)
+            self.delete(new, 4)
+            self.assertEqual(self.s3fs(volume), [])
+        finally:
+            self.backend = first
 
     def test_names_with_every_kind_of_character(self):
         volume = "v-" + "a1-" * 10

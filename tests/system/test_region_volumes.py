@@ -4,6 +4,7 @@
 import contextlib
 import http.client
 import os
+import subprocess
 import threading
 
 from harness import main, wait_for
@@ -197,6 +198,23 @@ class Directory(VolumeTest):
         self.must("DELETE", "/v1/volumes/shared-one",
                   {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
         self.assertFalse(os.path.exists(os.path.join(self.path, self.account, "shared-one")))
+
+    def test_a_full_backend_is_told_to_the_writer(self):
+        small = os.path.join(self.stack.dir, "small")
+        os.makedirs(small)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", small], check=True)
+        before, self.backend = self.backend, {"kind": "dir", "path": small}
+        try:
+            box = self.start("DIRECTORY", "full")
+            self.shell(box, "echo kept > /workspace/persist/kept")
+            got = self.execute(box, ["sh", "-c", "dd if=/dev/zero of=/workspace/persist/big bs=64k count=256"], generation=9)
+            self.assertNotEqual(got["exitCode"], 0, got)
+            self.assertIn("No space left", got["stderr"])
+            self.assertEqual(self.shell(box, "cd /workspace/persist && rm big && echo more >> kept && cat kept"), "kept\nmore\n")
+            self.delete(box, 10)
+        finally:
+            self.backend = before
+            subprocess.run(["umount", "-l", small], check=True)
 
     def test_malformed(self):
         for change in ({"kind": "ftp"}, {"kind": "dir"}, {"kind": "dir", "path": "x"}, {"kind": "dir", "path": "/a/../b"},
