@@ -175,8 +175,8 @@ static bool splice_held(struct flow *f, int to)
     while (f->piped > 0) {
         ssize_t n = splice(f->pipe[0], NULL, to, NULL, f->piped, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 
-        if (n < 0 && errno != EINTR)
-            return errno == EAGAIN;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return n < 0 && errno == EAGAIN;
         f->piped -= n > 0 ? (size_t)n : 0;
     }
     return true;

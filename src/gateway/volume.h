@@ -80,8 +80,8 @@ MUST_USE enum sbx_code volume_purge(const struct volume_backend *b, const char *
                                     struct sbx_err *err);
 
 /* The live directory of a volume as a folder of this host, made when missing; in the arena.  `dir`:
- * the folder itself.  `s3`: an s3fs mount on mounts/<account>.<volume>.<tag>, shared by all that came
- * with the same credentials; the process outlives us and has them in its memory only. */
+ * the folder itself.  `s3`: an s3fs mount on mounts/<account>.<volume>.<tag>, shared by all that
+ * came with the same credentials; the process outlives us and has them in its memory only. */
 MUST_USE enum sbx_code volume_directory(const struct volume_backend *b, const char *prefix,
                                         const char *mounts, struct arena *a, const char **out,
                                         struct sbx_err *err);
