@@ -136,7 +136,8 @@ def memory(megabytes):
         phase = "before"
         watcher = threading.Thread(target=watch)
         watcher.start()
-        bench.sh(box, f"head -c {megabytes << 20} /dev/urandom > /workspace/big")
+        bench.sh(box, "head -c 33554432 /dev/urandom > /tmp/part; "  # repeated farther away than zstd looks back
+                      f"for i in $(seq {megabytes // 32}); do cat /tmp/part; done > /workspace/big")
         phase = "pause"
         bench.tenant.pause(box, timeout=900)
         size = bench.tenant.get(box)["persistence"]["lastSnapshotBytes"]
