@@ -139,7 +139,7 @@ def memory(megabytes):
         bench.sh(box, "head -c 33554432 /dev/urandom > /tmp/part; "  # repeated farther away than zstd looks back
                       f"for i in $(seq {megabytes // 32}); do cat /tmp/part; done > /workspace/big")
         phase = "pause"
-        bench.tenant.pause(box, timeout=900)
+        bench.tenant.pause(box)
         size = bench.tenant.get(box)["persistence"]["lastSnapshotBytes"]
         phase = "resume"
         bench.resume(box)
