@@ -7,17 +7,60 @@
 
 enum { CELL_MAX = 4096 };
 
-/* What a server sent never reaches the terminal as control characters. */
+/* What acts on the terminal, or turns the text around it, instead of being seen: C1 controls, line
+ * separators, Unicode's bidirectional marks. */
+static const struct {
+    const char *utf8;
+    unsigned first, last; /* of the last byte */
+    unsigned code;        /* of first */
+} UNSEEN[] = {
+    { "\xc2", 0x80, 0x9f, 0x80 },
+    { "\xe2\x80", 0x8e, 0x8f, 0x200e },
+    { "\xe2\x80", 0xa8, 0xae, 0x2028 },
+    { "\xe2\x81", 0xa6, 0xa9, 0x2066 },
+};
+
+/* The bytes of an unseen character that text begins with; 0: it is none. */
+static size_t unseen(const char *text, unsigned *code)
+{
+    for (size_t i = 0; i < COUNT_OF(UNSEEN); i++) {
+        size_t len = strlen(UNSEEN[i].utf8);
+        unsigned last;
+
+        if (strncmp(text, UNSEEN[i].utf8, len) != 0)
+            continue;
+        last = (unsigned char)text[len];
+        if (last < UNSEEN[i].first || last > UNSEEN[i].last)
+            continue;
+        *code = UNSEEN[i].code + last - UNSEEN[i].first;
+        return len + 1;
+    }
+    return 0;
+}
+
+/* What a server sent never reaches the terminal as something else than what it shows. */
 static void put_clean(struct buf *b, const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p != 0; p++) {
-        if (*p < 0x20 || *p == 0x7f)
-            (void)buf_printf(b, "\\x%02x", *p);
-        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) /* C1 controls */
-            (void)buf_printf(b, "\\u%04x", *++p);
+    while (*text != 0) {
+        unsigned code = 0;
+        size_t len = unseen(text, &code);
+
+        if (len > 0)
+            (void)buf_printf(b, "\\u%04x", code);
+        else if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            (void)buf_printf(b, "\\x%02x", (unsigned)(unsigned char)*text);
         else
-            (void)buf_append(b, p, 1);
+            (void)buf_append(b, text, 1);
+        text += len > 0 ? len : 1;
     }
+}
+
+static void put_object(struct buf *b, const json_t *v)
+{
+    SCOPED_BUF struct buf text = BUF_INIT(CELL_MAX);
+
+    if (json_write(&text, v) && text.data != NULL)
+        put_clean(b, text.data);
 }
 
 static void put_value(struct buf *b, const json_t *v)
@@ -53,7 +96,7 @@ static void put_value(struct buf *b, const json_t *v)
         }
         break;
     case JSON_OBJECT:
-        (void)json_write(b, v);
+        put_object(b, v);
         break;
     }
 }

@@ -69,6 +69,17 @@ class Ctl(SystemTest):
         wait_for("the token is dead", lambda: b"UNAUTHENTICATED" in ctl("sandbox", "list", env=as_user, code=None)[1], 5)
         self.assertTrue(j("image", "remove", image, "--region", region)["success"])
 
+    def test_a_name_does_not_act_on_the_terminal(self):
+        tenant = self.stack.tenant(template=False)
+        for name, shown in (("a\u202eb", "a\\u202eb"), ("c\u2066d\u2069", "c\\u2066d\\u2069"),
+                            ("e\u009b31mf", "e\\u009b31mf"), ("Größe ☕", "Größe ☕")):
+            template = tenant.add_template(name=name)
+            for words in (["list"], ["show", template]):
+                out = self.stack.ctl("template", *words, tenant=tenant)[0].decode()
+                self.assertIn(shown, out)
+                if shown != name:
+                    self.assertNotIn(name, out)
+
     def test_the_same_folder_is_the_same_image(self):
         rootfs = busybox_rootfs(os.path.join(self.stack.dir, "same-rootfs"))
         words = ("image", "import", "--region", self.stack.region.region, "--name", "same", "--rootfs", rootfs)
