@@ -74,7 +74,7 @@ const struct config_option API_OPTIONS[] = {
     { "sandboxes", "region_sweep_ms", CONFIG_INT, "60000", 100, 86400000, false, "Both-ways reconciliation of every region, milliseconds" },
     { "sandboxes", "execution_grace_ms", CONFIG_INT, "60000", 1000, 3600000, false, "Past its deadline an execution is settled by asking, milliseconds" },
     { "sandboxes", "disk_mb", CONFIG_INT, "10240", 16, 10485760, false, "Local disk of a sandbox, MiB" },
-    { "sandboxes", "warm_total_max", CONFIG_INT, "0", 0, 100000, false, "Warm members of all pools together; 0: none are kept" },
+    { "sandboxes", "warm_total_max", CONFIG_INT, "20", 0, 100000, false, "Warm members of all pools together; 0: none are kept" },
     { "runs", "process_secret_file", CONFIG_SECRET_FILE, "", 0, 0, false, "Credential of the regions' process path; without it personal runs do not start" },
     { "github", "url", CONFIG_STR, "https://api.github.com", 0, 0, false, "Base URL of GitHub's API" },
     { "github", "ca_file", CONFIG_STR, "", 0, 0, false, "Trust anchors for it instead of the system's" },

@@ -1,12 +1,21 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/cursor.h"
 #include "api/handlers.h"
 #include "api/render.h"
+#include "base/mem.h"
+#include "base/scoped.h"
 #include "base/str.h"
 #include "domain/valid.h"
 
-enum { LIST_DEFAULT = 50, LIST_MAX = 100, STATUS_NAME_MAX = 32 };
+enum {
+    LIST_DEFAULT = 50,
+    LIST_MAX = 100,
+    STATUS_NAME_MAX = 32,
+    WARM_WAIT_MS = 500, /* a create that took a warm member answers READY when it is by then */
+    PAUSE_RETRY_S = 5,  /* told while the region is away */
+};
 
 static void answer_sandbox(struct api_call *c, int status, const struct store_sandbox *row)
 {
@@ -63,10 +72,30 @@ struct create {
     struct store_created made;
 };
 
+static void answer_created(struct api_call *c, const struct store_sandbox *row, bool was_created)
+{
+    struct json_out *o = response_ok_begin(c->res, was_created ? 201 : 200);
+
+    json_out_bool(o, "wasCreated", was_created);
+    api_write_sandbox(o, "sandbox", row);
+    response_ok_end(c->res);
+}
+
+static enum sbx_code warm_claimed(struct api_call *c, struct sbx_err *err)
+{
+    struct store_sandbox row;
+
+    if (store_sandbox_get(c->db, c->account_id, c->object_id, c->a, &row, err) != SBX_OK)
+        return err->code;
+    answer_created(c, &row, true);
+    return SBX_OK;
+}
+
 static enum sbx_code created(struct api_call *c, struct sbx_err *err)
 {
+    const uint32_t coming = SANDBOX_BIT(SANDBOX_REQUESTED) | SANDBOX_BIT(SANDBOX_ALLOCATING) |
+                            SANDBOX_BIT(SANDBOX_STARTING);
     struct store_created *made = &((struct create *)c->note)->made;
-    struct json_out *o;
 
     if (err->code == SBX_E_QUOTA)
         return quota_refused(c, made->quota_limit, made->quota_active, err);
@@ -79,10 +108,10 @@ static enum sbx_code created(struct api_call *c, struct sbx_err *err)
         if (c->api->cfg.waker != NULL)
             store_waker_kick(c->api->cfg.waker);
     }
-    o = response_ok_begin(c->res, made->was_created ? 201 : 200);
-    json_out_bool(o, "wasCreated", made->was_created);
-    api_write_sandbox(o, "sandbox", &made->sandbox);
-    response_ok_end(c->res);
+    if (made->was_created && made->sandbox.warm_id != NULL)
+        return api_wait_status(c, c->object_id, SANDBOX_SET_ALL & ~coming, WARM_WAIT_MS,
+                               warm_claimed);
+    answer_created(c, &made->sandbox, made->was_created);
     return SBX_OK;
 }
 
@@ -291,7 +320,7 @@ static enum sbx_code pause_settled(struct api_call *c, struct sbx_err *err)
     return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
 }
 
-enum sbx_code api_sandbox_pause(struct api_call *c, struct sbx_err *err)
+static enum sbx_code pause_begin(struct api_call *c, struct sbx_err *err)
 {
     const json_t *exclude = json_object_get(c->args, "snapshotExclude");
     struct reconcile_ask ask = ask_of(c);
@@ -301,8 +330,6 @@ enum sbx_code api_sandbox_pause(struct api_call *c, struct sbx_err *err)
     };
     struct store_sandbox row;
 
-    if (get_generic(c, &row, err) != SBX_OK)
-        return err->code;
     if (exclude != NULL)
         pause.exclude = api_json_text(c->a, exclude);
     ask.pause = &pause;
@@ -313,6 +340,64 @@ enum sbx_code api_sandbox_pause(struct api_call *c, struct sbx_err *err)
                                SANDBOX_SET_ALL & ~SANDBOX_BIT(SANDBOX_SUSPENDING),
                                SBX_GATEWAY_SNAPSHOT_TIMEOUT_S * 1000, pause_settled);
     answer_sandbox(c, 200, &row);
+    return SBX_OK;
+}
+
+/* Whether the region answers, asked before anything is changed. */
+struct look {
+    struct api *api;
+    struct http_server *server;
+    uint64_t ticket;
+    bool answered;
+};
+
+static enum sbx_code region_away(struct api_call *c, struct sbx_err *err)
+{
+    json_put_bool(response_error_data(c->res), "retryable", true);
+    response_retry_after(c->res, PAUSE_RETRY_S);
+    return err_set(err, SBX_E_UNAVAILABLE,
+                   "The sandbox's region cannot be reached now; the sandbox is as it was.");
+}
+
+static enum sbx_code looked(struct request *req, struct response *res, void *arg,
+                            struct sbx_err *err)
+{
+    SCOPED_FREE struct look *look = arg;
+
+    return api_call_resume(req, res, look->answered ? pause_begin : region_away, err);
+}
+
+static void on_look(void *arg, const struct gateway_client_answer *answer)
+{
+    struct look *look = arg;
+
+    look->answered = answer->answered;
+    if (!api_continue(look->api, look->server, look->ticket, looked, look))
+        free(look);
+}
+
+/* A region that is away is told at once (seed: 503, the status as before): once SUSPENDING is
+ * written, the pause waits until the region says what became of it. */
+enum sbx_code api_sandbox_pause(struct api_call *c, struct sbx_err *err)
+{
+    struct store_sandbox row;
+    struct look *look;
+    struct sbx_err lost = { 0 };
+
+    if (get_generic(c, &row, err) != SBX_OK)
+        return err->code;
+    if (!sandbox_status_in(row.status, SANDBOX_SET_RUNNING) ||
+        !sandbox_persistence_has_volume(row.persistence_mode))
+        return pause_begin(c, err);
+    look = mem_zalloc(sizeof(*look));
+    look->api = c->api;
+    look->server = request_server(c->req);
+    c->deferred = true;
+    request_set_slot(c->req, c);
+    look->ticket = request_defer(c->req, 2 * SBX_GATEWAY_CALL_TIMEOUT_S * 1000, NULL);
+    if (gateway_client_get(c->api->cfg.gateway, row.region, row.sandbox_id, on_look, look, &lost) !=
+        SBX_OK)
+        on_look(look, &(struct gateway_client_answer){ .code = lost.code });
     return SBX_OK;
 }
 

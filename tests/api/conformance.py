@@ -17,7 +17,7 @@ def source(name):
     return os.path.join(root, "tests", folder, base)
 
 
-named = re.findall(r"`((?:system|store|unit)/[\w./]+):(\w+)`", page)
+named = re.findall(r"`((?:system|store|unit|reconcile)/[\w./]+):(\w+)`", page)
 missing = []
 for file, test in named:
     path = source(file)

@@ -46,6 +46,8 @@ calls in [api-admin.md](api-admin.md).
 - Volume and snapshot settings that are given with EPHEMERAL are kept and shown, for sandboxes that override the mode.
   `mountPath` may not be below `/run` or `/var/run` either.
 - `warmPool.regions` are names of regions, each once. One that the account cannot use yet is a warning, not an error.
+- A create that took a warm sandbox answers when that is READY, within half a second, else as any other create.
+- A pause first asks whether the region answers: one that is away is a 503 at once, and nothing was changed.
 - `appId` on an update of a template is a 400: it is given at creation only.
 - `command[0]` of an execution may not be empty; it has at most 65,536 strings, `envVars` at most 1,024 variables.
 - A relative `cwd` that leaves `/workspace` through a link is a 400 `PATH_ESCAPE` as well.

@@ -4,6 +4,7 @@
 # ctest: timeout 240
 
 import os
+import time
 
 from harness import SystemTest, in_parallel, main, wait_for
 
@@ -33,8 +34,9 @@ class Pause(SystemTest):
         self.assertEqual((refused.status, refused.code, refused.json["data"]["retryable"]), (409, "SANDBOX_SUSPENDED", True))
         self.assertEqual(self.stack.region.client().get(f"/v1/sandboxes/{box['sandboxId']}").json.get("phase", "gone") in ("stopped", "gone"), True)
         resumed = t.resume(box)
-        self.assertIn(resumed["status"], ("RESUMING", "READY"))
+        self.assertEqual((resumed["status"], resumed["desiredStatus"]), ("RESUMING", "READY"))
         ready = t.wait(box, "READY")
+        self.assertNotIn("desiredStatus", ready)
         self.assertIn("resumedAt", ready)
         self.assertEqual(ready["sandboxId"], box["sandboxId"])
         self.assertEqual(t.execute(box, ["cat", "/workspace/a/file"])["stdout"], "kept\n")
@@ -56,6 +58,27 @@ class Pause(SystemTest):
         self.assertEqual(t.pause(box, status=None).status, 409)
         self.assertEqual(t.resume(box, status=None).status, 409)
         t.terminate(plain)
+
+    def test_a_region_that_is_away_is_told_at_once(self):
+        t = self.tenant()
+        box = t.ready()
+        t.execute(box, ["sh", "-c", "echo kept > /workspace/file"])
+        self.stack.region.stop()
+        try:
+            began = time.monotonic()
+            away = t.pause(box, status=None)
+            self.assertLess(time.monotonic() - began, 10)
+            self.assertEqual((away.status, away.code), (503, "UNAVAILABLE"), away)
+            self.assertTrue(away.json["data"]["retryable"])
+            self.assertEqual(str(away.json["data"]["retryAfterSeconds"]), away.headers["retry-after"])
+            now = t.get(box)
+            self.assertEqual((now["status"], now["generation"]), ("READY", box["generation"] + 2), "as it was")
+        finally:
+            self.stack.region.start()
+        # 503 goes on until the agent has dialled again: "retry the pause after that delay".
+        wait_for("the pause works again", lambda: t.pause(box, status=None).status == 200, 30, every=0.5)
+        self.assertEqual(t.get(box)["status"], "SUSPENDED")
+        t.terminate(box)
 
     def test_case_8_ten_pauses_at_once(self):
         t = self.tenant()

@@ -248,6 +248,17 @@ class Warm(Case):
         wait_for("the pool is drained", lambda: self.pool() + self.pool("STARTING") + self.pool("DRAINING") == 0, 30)
         wait_for("nothing is left in the region", lambda: not self.region_ids(), 20)
 
+    def test_a_warm_create_answers_ready(self):
+        template = self.t.add_template(warmPool={"desired": 1, "min": 0, "max": 1, "regions": [self.t.region]})
+        wait_for("one warm member", lambda: self.pool() == 1, 30)
+        box = self.t.create(templateId=template)
+        self.assertEqual((box["status"], box["isWarmAllocation"], box["generation"]), ("READY", True, 2))
+        self.assertEqual(self.t.execute(box, ["echo", "hi"])["stdout"], "hi\n")
+        self.t.terminate(box)
+        self.t.call("POST", "/sandbox-template/save",
+                    {"accountId": self.t.account, "templateId": template, "name": "off", "enabled": False}, 200)
+        wait_for("nothing is left in the region", lambda: not self.region_ids(), 30)
+
     def test_a_dead_member_is_never_handed_out(self):
         template = self.t.add_template(warmPool={"desired": 1, "min": 1, "max": 1, "regions": [self.t.region]})
         wait_for("one warm member", lambda: self.pool() == 1, 30)

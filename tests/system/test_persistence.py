@@ -105,8 +105,11 @@ class Backend:
         self.ok(t, box, "head -c 60000000 /dev/urandom > big")
         answers = in_parallel(2, lambda i: t.act("pause", box, None) if i == 0 else
                               (wait_for("SUSPENDING", lambda: t.get(box)["status"] != "READY", 20),
-                               t.act("terminate", box, None))[1])
-        self.assertIn((answers[1].status, answers[1].code), [(409, "SANDBOX_CHANGING_STATE"), (200, None)])
+                               t.act("terminate", box, None), t.get(box))[1:])
+        ended, seen = answers[1]
+        self.assertIn((ended.status, ended.code), [(409, "SANDBOX_CHANGING_STATE"), (200, None)])
+        if seen["status"] == "SUSPENDING":
+            self.assertEqual(seen["desiredStatus"], "TERMINATED")
         wait_for("TERMINATED", lambda: t.get(box)["status"] == "TERMINATED", 60)
         self.assertEqual(t.get(box)["terminationReason"], "USER_REQUESTED")
 

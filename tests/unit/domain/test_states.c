@@ -56,9 +56,30 @@ static void every_name_parses_back(void **state)
     assert_int_equal(m, SANDBOX_PERSISTENCE_DIRECTORY);
     assert_string_equal(sandbox_profile_owner_kind(SANDBOX_PROFILE_TESS_CODE_TURN),
                         "EXTERNAL_SESSION");
-    /* The seed's column "Retryable". */
-    assert_true(sandbox_fault_retryable(SANDBOX_FAULT_AGENT_UNREACHABLE));
-    assert_false(sandbox_fault_retryable(SANDBOX_FAULT_UNKNOWN));
+}
+
+/* The seed's table "Retryable errors", in full: no code more, none less. */
+static void the_error_codes_are_the_published_ones(void **state)
+{
+    static const struct {
+        const char *code;
+        bool retryable;
+    } PUBLISHED[] = {
+        { "SANDBOX_SUSPENDED", true }, { "SANDBOX_NOT_READY", true },
+        { "AGENT_UNREACHABLE", true }, { "SANDBOX_NOT_FOUND", false },
+        { "NAMESPACE_DENIED", false }, { "UNAUTHENTICATED", false },
+        { "TOKEN_EXPIRED", false },    { "INSUFFICIENT_SCOPE", false },
+        { "PATH_ESCAPE", false },      { "UNKNOWN", false },
+    };
+
+    (void)state;
+    assert_int_equal(SANDBOX_FAULT_COUNT - 1, COUNT_OF(PUBLISHED));
+    for (size_t i = 0; i < COUNT_OF(PUBLISHED); i++) {
+        enum sandbox_fault f;
+
+        assert_true(sandbox_fault_parse(PUBLISHED[i].code, &f));
+        assert_int_equal(sandbox_fault_retryable(f), PUBLISHED[i].retryable);
+    }
 }
 
 static void every_row_is_whole(void **state)
@@ -170,6 +191,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_name_parses_back),
+        cmocka_unit_test(the_error_codes_are_the_published_ones),
         cmocka_unit_test(every_row_is_whole),
         cmocka_unit_test(no_two_rows_answer_the_same_question),
         cmocka_unit_test(terminate_always_ends),
