@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@ enum {
     PURGE_EVERY_S = 3600,
     PURGE_SOON_S = 60, /* when there are too many tombstones */
     PURGE_BATCH = 8192,
+    LOCK_TRIES = 50,
+    LOCK_WAIT_MS = 20,
     RECONCILE_THREADS = 8,
     SECRET_MAX = 4096,
     SECRET_MIN = 16, /* bytes */
@@ -437,8 +440,12 @@ static enum sbx_code open_state(struct gateway *g, struct sbx_err *err)
     g->lock_fd = open(arena_printf(g->arena, "%s/lock", dir), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (g->lock_fd < 0)
         return err_sys(err, SBX_E_INVALID, "[state] dir");
-    if (flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0)
-        return err_set(err, SBX_E_CONFLICT, "another region gateway uses this [state] dir");
+    /* A gateway that was killed may have a child between fork and exec, which holds the lock yet. */
+    for (int i = 0; flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0; i++) {
+        if (i == LOCK_TRIES)
+            return err_set(err, SBX_E_CONFLICT, "another region gateway uses this [state] dir");
+        (void)poll(NULL, 0, LOCK_WAIT_MS);
+    }
     /* A quarter more than deploys are let in for: what is deleted must be written down. */
     if (journal_open(arena_printf(g->arena, "%s/journal", dir),
                      GATEWAY_KNOWN_MAX + GATEWAY_KNOWN_MAX / 4, &g->journal, &dropped,
