@@ -10,8 +10,8 @@
  * FOLDER/shim   "<pid> <start time>": who it is, to be found again (written first)
  * FOLDER/exit   "<pid> <wait status> <unix ms>", one line for each process it reaped
  * FLAGS         "-", or letters: m = start behind an empty /proc/sys/net (runsc_probe.h)
- * CGROUPS       "-", or files of control groups, comma-separated, that the runtime writes itself
- *into
+ * CGROUPS       "-", or files of control groups, comma-separated: the runtime writes itself into
+ *               them
  *
  * On descriptor FD it tells how the start went: "ok\n", or a sentence and the end.
  * SIGTERM: it kills every child, reaps them and ends. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -330,6 +331,21 @@ static void bury(struct tunnels *t)
     }
 }
 
+/* Waits for events, at most until the oldest pause is over.  Two calls: epoll_pwait2 is not there
+ * before Linux 5.11, and epoll_wait knows whole milliseconds only. */
+static int next_events(struct tunnels *t, struct epoll_event *events)
+{
+    struct pollfd p = { .fd = t->epoll, .events = POLLIN };
+    struct timespec wait = { 0 };
+    int64_t left;
+
+    if (t->pausing == NULL)
+        return epoll_wait(t->epoll, events, EVENTS, -1);
+    left = t->pausing->due_ns - now_ns();
+    wait.tv_nsec = left > 0 ? (long)left : 0;
+    return ppoll(&p, 1, &wait, NULL) > 0 ? epoll_wait(t->epoll, events, EVENTS, 0) : 0;
+}
+
 static void run(void *arg)
 {
     struct tunnels *t = arg;
@@ -338,16 +354,9 @@ static void run(void *arg)
     (void)prctl(PR_SET_TIMERSLACK, 10000UL); /* the pause is of that order */
     while (!stopping) {
         struct epoll_event events[EVENTS];
-        struct timespec wait = { 0 };
         bool woken = false;
-        int n;
+        int n = next_events(t, events);
 
-        if (t->pausing != NULL) {
-            int64_t left = t->pausing->due_ns - now_ns();
-
-            wait.tv_nsec = left > 0 ? (long)left : 0;
-        }
-        n = epoll_pwait2(t->epoll, events, EVENTS, t->pausing != NULL ? &wait : NULL, NULL);
         for (int i = 0; i < n; i++) {
             woken = woken || events[i].data.ptr == NULL;
             on_event(t, &events[i]);
