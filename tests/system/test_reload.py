@@ -14,6 +14,7 @@ import struct
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 import harness
@@ -135,7 +136,8 @@ class Reload(SystemTest):
         rewrite(self.plane, log__access=None, log__level=None)
         self.assertEqual(reload(self.plane)["changed"], 2)
         self.tenant.list()
-        self.assertIn('"route":"sandbox_list"', self.plane.log()[before:])
+        # The line is written when the request has ended, which is after its answer.
+        wait_for("a line for a request", lambda: '"route":"sandbox_list"' in self.plane.log()[before:], 10)
         rewrite(self.region, log__level="debug")
         self.assertEqual(reload(self.region)["changed"], 1)
         rewrite(self.region, log__level=None)
@@ -144,6 +146,7 @@ class Reload(SystemTest):
     def silent(self, before):
         seen = len(self.plane.log())
         self.tenant.list()
+        time.sleep(0.2)  # a line comes after its answer
         return len(self.plane.log()) == seen
 
     def test_limits_of_a_token(self):
