@@ -31,7 +31,7 @@ class Outage(SystemTest):
         # Some workers still have to find out that their connection is gone.
         def made():
             try:
-                return self.stack.tenant(image=DIGEST, quota=500)
+                return self.stack.tenant(image=DIGEST, quota=5000)
             except AssertionError:
                 return None
         self.t = wait_for("a tenant", made)
@@ -60,6 +60,7 @@ class Outage(SystemTest):
                 except OSError as e:
                     answer = e
                 answers.append((time.monotonic() - began, answer))
+            time.sleep(0.03)  # the quota and the region are not what is tried here
 
     def outage(self, away, back, seconds):
         """Load before, during and after; gives the answers of the time when the database was away."""
@@ -67,16 +68,18 @@ class Outage(SystemTest):
         threads = [threading.Thread(target=self.load, args=(stop, answers)) for _ in range(4)]
         for th in threads:
             th.start()
-        time.sleep(0.5)
-        away()
-        mark = len(answers)
-        time.sleep(seconds)
-        during = answers[mark:]
-        back()
-        wait_for("creates work again", lambda: self.create().status == 201, 15)
-        stop.set()
-        for th in threads:
-            th.join()
+        try:
+            time.sleep(0.5)
+            away()
+            mark = len(answers)
+            time.sleep(seconds)
+            during = answers[mark:]
+            back()
+            wait_for("creates work again", lambda: self.create().status == 201, 15)
+        finally:
+            stop.set()
+            for th in threads:
+                th.join()
         return during
 
     def check_during(self, during):
