@@ -14,6 +14,11 @@ enum {
  * their own statements may take, and lets them pass before it tries again. */
 static const char BEGIN_BRIEF[] = "BEGIN; SET LOCAL lock_timeout = '400ms'";
 static const char LET_PASS[] = "SELECT pg_sleep(0.4)";
+/* Nearly every transaction takes this table first: a migration that took another before it and met
+ * one halfway would wait for it while it waits for us, and again with the next one. */
+static const char FIRST_OF_ALL[] =
+    "DO $$ BEGIN IF to_regclass('sandboxd.sandboxes') IS NOT NULL THEN "
+    "LOCK TABLE sandboxd.sandboxes IN ACCESS EXCLUSIVE MODE; END IF; END $$";
 /* Ends the name of a migration that takes away what older programs use. */
 static const char CONTRACT[] = "_contract";
 
@@ -115,9 +120,10 @@ static enum sbx_code verify(const PGresult *res, const struct store_migration *l
     return SBX_OK;
 }
 
-/* *busy: a lock was not free in time, and nothing was changed. */
-static enum sbx_code try_apply(struct store_conn *db, const struct store_migration *m, bool *busy,
-                               struct sbx_err *err)
+/* again: a lock was not free before. *busy: one was not free in time now, and nothing was changed.
+ */
+static enum sbx_code try_apply(struct store_conn *db, const struct store_migration *m, bool again,
+                               bool *busy, struct sbx_err *err)
 {
     SCOPED_RESULT PGresult *res = NULL;
     struct sbx_err ignored = { 0 };
@@ -132,7 +138,10 @@ static enum sbx_code try_apply(struct store_conn *db, const struct store_migrati
     store_arg_int(&q, m->number);
     store_arg_text(&q, m->name);
     store_arg_bytes(&q, sum, sizeof(sum));
-    code = text(db, m->sql, APPLY_MS, err);
+    if (again)
+        code = text(db, FIRST_OF_ALL, APPLY_MS, err);
+    if (code == SBX_OK)
+        code = text(db, m->sql, APPLY_MS, err);
     if (code == SBX_OK)
         code = store_run_once(db, RECORD, &q, &res, err);
     if (code == SBX_OK)
@@ -151,7 +160,7 @@ static enum sbx_code apply(struct store_conn *db, const struct store_migration *
 
     for (int i = 0; i < BUSY_TRIES; i++) {
         *err = (struct sbx_err){ 0 };
-        code = try_apply(db, m, &busy, err);
+        code = try_apply(db, m, i > 0, &busy, err);
         if (!busy || text(db, LET_PASS, 0, &ignored) != SBX_OK)
             break;
     }
