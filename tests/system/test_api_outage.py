@@ -116,19 +116,33 @@ class Outage(SystemTest):
 
     def test_case_44_it_hangs(self):
         """Not stopped but frozen: nothing answers and nothing refuses."""
-        pids = [self.stack.pg.pid]
+        postmaster, stopped = self.stack.pg.pid, []
+
+        def freeze():
+            self.signal(postmaster, signal.SIGSTOP)  # first: nobody is born any more
+            stopped.extend([postmaster] + self.children(postmaster))
+            for pid in stopped:
+                self.signal(pid, signal.SIGSTOP)
+
+        def thaw():
+            for pid in stopped:
+                self.signal(pid, signal.SIGCONT)
+
+        during = self.outage(freeze, thaw, 6)
+        self.check_during(during)
+        self.check_after()
+
+    def children(self, parent):
+        found = []
         for name in os.listdir("/proc"):
             if name.isdigit():
                 try:
                     with open(f"/proc/{name}/stat") as f:
-                        if int(f.read().rsplit(")", 1)[1].split()[1]) == self.stack.pg.pid:
-                            pids.append(int(name))
+                        if int(f.read().rsplit(")", 1)[1].split()[1]) == parent:
+                            found.append(int(name))
                 except OSError:
                     pass
-        freeze = lambda sig: [self.signal(p, sig) for p in pids]
-        during = self.outage(lambda: freeze(signal.SIGSTOP), lambda: freeze(signal.SIGCONT), 6)
-        self.check_during(during)
-        self.check_after()
+        return found
 
     def signal(self, pid, sig):
         try:

@@ -144,7 +144,7 @@ class S3(VolumeTest):
             self.delete(other)
         self.delete(both, 9)
         self.delete(directory, 9)
-        self.assertEqual(self.s3fs(volume), [])
+        wait_for("s3fs has ended", lambda: not self.s3fs(volume))  # after its unmount
 
     def test_a_rotated_key_is_taken_by_who_comes_after(self):
         volume = "rotated"
@@ -169,7 +169,7 @@ class S3(VolumeTest):
             self.assertEqual(self.shell(old, "cat /workspace/persist/new"), "new\n")
             self.delete(old, 4)
             self.delete(new, 4)
-            self.assertEqual(self.s3fs(volume), [])
+            wait_for("s3fs has ended", lambda: not self.s3fs(volume))  # after its unmount
         finally:
             self.backend = first
 
