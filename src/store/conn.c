@@ -1,39 +1,18 @@
 #include <assert.h>
+#include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/time.h"
-#include "store/conn.h"
+#include "store/conn_impl.h"
 
 enum {
-    RETRY_AFTER_MS = 200, /* after a failed connect, calls fail at once for so long */
-    NAME_SIZE = 33,
-    TROUBLE_SIZE = 512,
+    RETRY_AFTER_MS = 200,  /* after a failed connect, calls fail at once for so long */
     CLIENT_GRACE_MS = 100, /* the server's own time-out speaks first */
-};
-
-struct store_conn {
-    PGconn *pg; /* NULL: not connected */
-    char *url;
-    char name[NAME_SIZE];
-    int64_t statement_timeout_ms;
-    int64_t connect_timeout_ms;
-    int64_t budget_until; /* monotonic ms, 0: none */
-    int64_t retry_at;     /* monotonic ms of the earliest next connect */
-    int64_t patience_ms;  /* of the next statement, 0: statement_timeout_ms */
-    bool prepared;        /* the statement table is prepared on pg */
-    bool in_tx;
-    bool broken;                /* inside a transaction: the connection was lost */
-    bool late;                  /* it was given up because no answer came in time */
-    char trouble[TROUBLE_SIZE]; /* of the last connect that failed */
-    bool conflict; /* the last failure was one between transactions: a repeat may cure it */
-    struct store_later_list later;
 };
 
 const char STORE_SESSION_SQL[] =
@@ -44,10 +23,6 @@ const char STORE_SESSION_SQL[] =
     /* Our statements are points and ordered walks of an index; a plan that sorts all that is due,
      * or is compiled, is a wrong guess of the planner. */
     "set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false)";
-
-/* For the transaction of a group: whoever holds one account's row must not hold up the others. */
-static const char GROUP_LOCK_SQL[] = "SELECT set_config('lock_timeout', '" STORE_GROUP_LOCK_MS
-                                     "', true)";
 
 struct store_conn *store_conn_new(const struct store_config *cfg, const char *name)
 {
@@ -67,7 +42,7 @@ bool store_conn_up(const struct store_conn *db)
     return db->pg != NULL;
 }
 
-static void conn_drop(struct store_conn *db)
+void store_conn_drop(struct store_conn *db)
 {
     PQfinish(db->pg);
     db->pg = NULL;
@@ -79,7 +54,7 @@ static void conn_drop(struct store_conn *db)
 void store_conn_close(struct store_conn *db)
 {
     assert(!db->in_tx);
-    conn_drop(db);
+    store_conn_drop(db);
 }
 
 void store_conn_free(struct store_conn *db)
@@ -239,7 +214,7 @@ static bool demoted(const PGresult *res)
 
 /* --- sending and receiving with a deadline ------------------------------ */
 
-static int64_t statement_until(struct store_conn *db)
+int64_t store_conn_until(struct store_conn *db)
 {
     int64_t ms = db->patience_ms ? db->patience_ms : db->statement_timeout_ms;
     int64_t until = time_mono_ms() + ms + CLIENT_GRACE_MS;
@@ -265,17 +240,16 @@ static bool next_result(PGconn *pg, int64_t until, PGresult **out)
     }
 }
 
-static enum sbx_code lost(struct store_conn *db, const char *what, struct sbx_err *err)
+enum sbx_code store_conn_lost(struct store_conn *db, const char *what, struct sbx_err *err)
 {
     db->late = db->pg && PQstatus(db->pg) == CONNECTION_OK;
-    conn_drop(db);
+    store_conn_drop(db);
     return store_say(err, SBX_E_UNAVAILABLE, "the database %s; what %s did is not known",
                      db->late ? "did not answer in time" : "closed the connection", what);
 }
 
-/* Reads all results of what was sent; keeps the last one. */
-static enum sbx_code collect(struct store_conn *db, const char *what, int64_t until, PGresult **out,
-                             struct sbx_err *err)
+enum sbx_code store_conn_collect(struct store_conn *db, const char *what, int64_t until,
+                                 PGresult **out, struct sbx_err *err)
 {
     PGresult *last = NULL;
 
@@ -284,7 +258,7 @@ static enum sbx_code collect(struct store_conn *db, const char *what, int64_t un
 
         if (!next_result(db->pg, until, &res)) {
             PQclear(last);
-            return lost(db, what, err);
+            return store_conn_lost(db, what, err);
         }
         if (!res)
             break;
@@ -304,7 +278,7 @@ static enum sbx_code collect(struct store_conn *db, const char *what, int64_t un
     PQclear(last);
     if (moved || PQstatus(db->pg) != CONNECTION_OK || st == PGRES_COPY_IN || st == PGRES_COPY_OUT ||
         st == PGRES_COPY_BOTH)
-        conn_drop(db);
+        store_conn_drop(db);
     return code;
 }
 
@@ -319,8 +293,8 @@ static enum sbx_code open_session(struct store_conn *db, int64_t until, struct s
     snprintf(ms, sizeof(ms), "%lld", (long long)db->statement_timeout_ms);
     if (PQsetnonblocking(db->pg, 1) != 0 ||
         !PQsendQueryParams(db->pg, STORE_SESSION_SQL, 1, NULL, values, NULL, NULL, 0))
-        return lost(db, "session", err);
-    return collect(db, "session", until, &res, err);
+        return store_conn_lost(db, "session", err);
+    return store_conn_collect(db, "session", until, &res, err);
 }
 
 /* A server that went away while the connection was idle has left its farewell in the socket: better
@@ -352,7 +326,7 @@ enum sbx_code store_conn_connect(struct store_conn *db, struct sbx_err *err)
         db->broken = true;
         return err_set(err, SBX_E_UNAVAILABLE, "the connection to the database was lost");
     }
-    conn_drop(db);
+    store_conn_drop(db);
     if (now < db->retry_at)
         return err_set(err, SBX_E_UNAVAILABLE, "the database is not reachable");
     if (db->budget_until && db->budget_until < until)
@@ -362,7 +336,7 @@ enum sbx_code store_conn_connect(struct store_conn *db, struct sbx_err *err)
         const char *why = db->pg ? PQerrorMessage(db->pg) : "";
 
         (void)str_copy(db->trouble, sizeof(db->trouble), why[0] ? why : "no answer in time");
-        conn_drop(db);
+        store_conn_drop(db);
         db->retry_at = time_mono_ms() + RETRY_AFTER_MS;
         return err_set(err, SBX_E_UNAVAILABLE, "the database is not reachable");
     }
@@ -386,9 +360,8 @@ static bool send_all_prepares(PGconn *pg, size_t *sent)
     return PQpipelineSync(pg) == 1;
 }
 
-/* Reads `count` statements' results and the sync behind them. The first failure is the error. */
-static enum sbx_code collect_pipeline(struct store_conn *db, const char *what, size_t count,
-                                      int64_t until, PGresult **out, struct sbx_err *err)
+enum sbx_code store_conn_collect_all(struct store_conn *db, const char *what, size_t count,
+                                     int64_t until, PGresult **out, struct sbx_err *err)
 {
     enum sbx_code code = SBX_OK;
 
@@ -396,7 +369,7 @@ static enum sbx_code collect_pipeline(struct store_conn *db, const char *what, s
         PGresult *res = NULL, *end = NULL;
 
         if (!next_result(db->pg, until, &res) || !res)
-            return lost(db, what, err);
+            return store_conn_lost(db, what, err);
         ExecStatusType st = PQresultStatus(res);
         if (st == PGRES_COMMAND_OK || st == PGRES_TUPLES_OK) {
             if (out)
@@ -407,19 +380,19 @@ static enum sbx_code collect_pipeline(struct store_conn *db, const char *what, s
         PQclear(res);
         if (!next_result(db->pg, until, &end) || end) {
             PQclear(end);
-            return lost(db, what, err);
+            return store_conn_lost(db, what, err);
         }
     }
     PGresult *sync = NULL;
     if (!next_result(db->pg, until, &sync))
-        return lost(db, what, err);
+        return store_conn_lost(db, what, err);
     ExecStatusType st = PQresultStatus(sync);
     /* A failure of the commit itself comes in the place of the sync's answer. */
     if (st != PGRES_PIPELINE_SYNC) {
         if (code == SBX_OK)
             code = raise_in(db, sync, what, err);
         PQclear(sync);
-        conn_drop(db);
+        store_conn_drop(db);
         return code;
     }
     PQclear(sync);
@@ -428,23 +401,23 @@ static enum sbx_code collect_pipeline(struct store_conn *db, const char *what, s
 
 static enum sbx_code prepare(struct store_conn *db, struct sbx_err *err)
 {
-    int64_t until = statement_until(db);
+    int64_t until = store_conn_until(db);
     size_t sent = 0;
 
     if (PQenterPipelineMode(db->pg) != 1 || !send_all_prepares(db->pg, &sent))
-        return lost(db, "prepare", err);
-    enum sbx_code code = collect_pipeline(db, "prepare", sent, until, NULL, err);
+        return store_conn_lost(db, "prepare", err);
+    enum sbx_code code = store_conn_collect_all(db, "prepare", sent, until, NULL, err);
     if (code == SBX_OK && PQexitPipelineMode(db->pg) != 1)
-        return lost(db, "prepare", err);
+        return store_conn_lost(db, "prepare", err);
     if (code != SBX_OK) {
-        conn_drop(db);
+        store_conn_drop(db);
         return code;
     }
     db->prepared = true;
     return SBX_OK;
 }
 
-static enum sbx_code ready(struct store_conn *db, struct sbx_err *err)
+enum sbx_code store_conn_ready(struct store_conn *db, struct sbx_err *err)
 {
     enum sbx_code code = store_conn_connect(db, err);
 
@@ -455,304 +428,4 @@ static enum sbx_code ready(struct store_conn *db, struct sbx_err *err)
         db->patience_ms = patience;
     }
     return code;
-}
-
-/* --- running ----------------------------------------------------------- */
-
-static enum sbx_code run_prepared(struct store_conn *db, const struct store_stmt *stmt,
-                                  const struct store_args *q, PGresult **out, bool *sent,
-                                  struct sbx_err *err)
-{
-    enum sbx_code code = ready(db, err);
-
-    *sent = false;
-    if (code != SBX_OK)
-        return code;
-    int64_t until = statement_until(db);
-    *sent = true;
-    if (!PQsendQueryPrepared(db->pg, stmt->name, q->count, q->values, q->lengths, q->formats, 1))
-        return lost(db, stmt->name, err);
-    return collect(db, stmt->name, until, out, err);
-}
-
-/* What deserves another try of one statement outside a transaction. */
-static bool again(struct store_conn *db, const struct store_stmt *stmt, enum sbx_code code,
-                  bool sent, int tries)
-{
-    if (db->in_tx || tries >= STORE_TRIES)
-        return false;
-    if (db->budget_until && time_mono_ms() >= db->budget_until)
-        return false;
-    if (code == SBX_E_CONFLICT)
-        return db->conflict;
-    /* The connection was found dead: once more on a new one, when that does no harm. */
-    return code == SBX_E_UNAVAILABLE && !db->pg && !db->late && sent && stmt->repeatable &&
-           tries == 1;
-}
-
-enum sbx_code store_run(struct store_conn *db, const struct store_stmt *stmt,
-                        const struct store_args *args, PGresult **out, struct sbx_err *err)
-{
-    static const struct store_args NONE;
-    const struct store_args *q = args ? args : &NONE;
-
-    assert(q->count == stmt->args);
-    for (int tries = 1;; tries++) {
-        bool sent;
-        enum sbx_code code = run_prepared(db, stmt, q, out, &sent, err);
-
-        if (code == SBX_OK || !again(db, stmt, code, sent, tries))
-            return code;
-        *err = (struct sbx_err){ 0 };
-    }
-}
-
-enum sbx_code store_run_one(struct store_conn *db, const struct store_stmt *stmt,
-                            const struct store_args *args, const char *what, PGresult **out,
-                            struct sbx_err *err)
-{
-    SCOPED_RESULT PGresult *res = NULL;
-    enum sbx_code code = store_run(db, stmt, args, &res, err);
-
-    if (code != SBX_OK)
-        return code;
-    assert(PQntuples(res) <= 1);
-    if (PQntuples(res) == 0)
-        return err_set(err, SBX_E_NOT_FOUND, "%s not found", what);
-    *out = STEAL(res);
-    return SBX_OK;
-}
-
-enum sbx_code store_one(struct store_conn *db, const struct store_stmt *stmt,
-                        const struct store_args *args, const char *what, struct arena *a,
-                        store_read *read, void *out, struct sbx_err *err)
-{
-    SCOPED_RESULT PGresult *res = NULL;
-    enum sbx_code code = store_run_one(db, stmt, args, what, &res, err);
-
-    if (code == SBX_E_NOT_FOUND)
-        return store_say(err, code, "%s not found", what);
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    read(&r, out);
-    return SBX_OK;
-}
-
-enum sbx_code store_page(struct store_conn *db, const struct store_stmt *stmt,
-                         struct store_args *args, const char *after, int limit, PGresult **out,
-                         size_t *count, bool *more, struct sbx_err *err)
-{
-    PGresult *res = NULL;
-
-    if (limit < 1)
-        limit = 1;
-    if (limit > STORE_LIST_MAX)
-        limit = STORE_LIST_MAX;
-    store_arg_text(args, after);
-    store_arg_int(args, limit + 1);
-    enum sbx_code code = store_run(db, stmt, args, &res, err);
-    if (code != SBX_OK)
-        return code;
-    int rows = PQntuples(res);
-    *more = rows > limit;
-    *count = (size_t)(rows > limit ? limit : rows);
-    *out = res;
-    return SBX_OK;
-}
-
-static enum sbx_code many_once(struct store_conn *db, const struct store_stmt *stmt,
-                               const struct store_args *args, size_t count, PGresult **out,
-                               struct sbx_err *err)
-{
-    enum sbx_code code = ready(db, err);
-
-    if (code != SBX_OK)
-        return code;
-    int64_t until = statement_until(db);
-    if (PQenterPipelineMode(db->pg) != 1)
-        return lost(db, stmt->name, err);
-    for (size_t i = 0; i < count; i++) {
-        const struct store_args *q = &args[i];
-
-        assert(q->count == stmt->args);
-        if (!PQsendQueryPrepared(db->pg, stmt->name, q->count, q->values, q->lengths, q->formats,
-                                 1))
-            return lost(db, stmt->name, err);
-    }
-    if (PQpipelineSync(db->pg) != 1)
-        return lost(db, stmt->name, err);
-    code = collect_pipeline(db, stmt->name, count, until, out, err);
-    if (db->pg && PQexitPipelineMode(db->pg) != 1)
-        conn_drop(db);
-    return code;
-}
-
-enum sbx_code store_run_many(struct store_conn *db, const struct store_stmt *stmt,
-                             const struct store_args *args, size_t count, PGresult **out,
-                             struct sbx_err *err)
-{
-    assert(count <= STORE_BATCH_MAX);
-    for (int tries = 1;; tries++) {
-        memset(out, 0, count * sizeof(out[0]));
-        enum sbx_code code = many_once(db, stmt, args, count, out, err);
-
-        if (code == SBX_OK)
-            return code;
-        for (size_t i = 0; i < count; i++)
-            PQclear(out[i]);
-        if (code != SBX_E_CONFLICT || db->in_tx || !db->conflict || tries >= STORE_TRIES)
-            return code;
-        *err = (struct sbx_err){ 0 };
-    }
-}
-
-enum sbx_code store_do_many(struct store_conn *db, const struct store_stmt *stmt,
-                            const struct store_args *args, size_t count, struct sbx_err *err)
-{
-    PGresult *results[STORE_BATCH_MAX];
-
-    assert(count <= STORE_BATCH_MAX);
-    enum sbx_code code = store_run_many(db, stmt, args, count, results, err);
-    for (size_t i = 0; code == SBX_OK && i < count; i++)
-        PQclear(results[i]);
-    return code;
-}
-
-static bool send_group(PGconn *pg, struct store_later *const *items, size_t count, bool writes)
-{
-    if (PQenterPipelineMode(pg) != 1)
-        return false;
-    if (writes && !PQsendQueryParams(pg, GROUP_LOCK_SQL, 0, NULL, NULL, NULL, NULL, 1))
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        const struct store_args *q = &items[i]->args;
-
-        assert(q->count == items[i]->stmt->args);
-        if (!PQsendQueryPrepared(pg, items[i]->stmt->name, q->count, q->values, q->lengths,
-                                 q->formats, 1))
-            return false;
-    }
-    return PQpipelineSync(pg) == 1;
-}
-
-bool store_run_group(struct store_conn *db, struct store_later *const *items, size_t count,
-                     bool writes, PGresult **res)
-{
-    PGresult *all[STORE_BATCH_MAX + 1] = { NULL };
-    size_t extra = writes ? 1 : 0; /* the lock time-out's */
-    struct sbx_err why = { 0 };    /* whoever asks again alone finds out */
-    enum sbx_code code;
-
-    assert(!db->in_tx && count <= STORE_BATCH_MAX);
-    if (ready(db, &why) != SBX_OK)
-        return false;
-    int64_t until = statement_until(db);
-    if (send_group(db->pg, items, count, writes))
-        code = collect_pipeline(db, "group", count + extra, until, all, &why);
-    else
-        code = lost(db, "group", &why);
-    if (db->pg && PQexitPipelineMode(db->pg) != 1)
-        conn_drop(db);
-    for (size_t i = 0; i < count + extra; i++) {
-        if (i < extra || (writes && code != SBX_OK))
-            PQclear(all[i]);
-        else
-            res[i - extra] = all[i];
-    }
-    return db->pg || !db->late;
-}
-
-enum sbx_code store_run_text(struct store_conn *db, const char *sql, PGresult **out,
-                             struct sbx_err *err)
-{
-    enum sbx_code code = store_conn_connect(db, err);
-
-    if (code != SBX_OK)
-        return code;
-    int64_t until = statement_until(db);
-    if (!PQsendQuery(db->pg, sql))
-        return lost(db, "statement", err);
-    return collect(db, "statement", until, out, err);
-}
-
-enum sbx_code store_run_once(struct store_conn *db, const char *sql, const struct store_args *q,
-                             PGresult **out, struct sbx_err *err)
-{
-    enum sbx_code code = store_conn_connect(db, err);
-
-    if (code != SBX_OK)
-        return code;
-    int64_t until = statement_until(db);
-    if (!PQsendQueryParams(db->pg, sql, q->count, NULL, q->values, q->lengths, q->formats, 1))
-        return lost(db, "statement", err);
-    return collect(db, "statement", until, out, err);
-}
-
-enum sbx_code store_conn_check(struct store_conn *db, int64_t *now_ms, struct sbx_err *err)
-{
-    static const struct store_args NONE;
-    SCOPED_RESULT PGresult *res = NULL;
-    SCOPED_ARENA struct arena *a = arena_new();
-    enum sbx_code code =
-        store_run_once(db, "SELECT " STORE_MS("clock_timestamp()"), &NONE, &res, err);
-
-    if (code != SBX_OK)
-        return code;
-    struct store_row r = { .res = res, .a = a };
-    *now_ms = store_row_int(&r);
-    return SBX_OK;
-}
-
-/* --- transactions ------------------------------------------------------- */
-
-static enum sbx_code tx_step(struct store_conn *db, const char *sql, struct sbx_err *err)
-{
-    SCOPED_RESULT PGresult *res = NULL;
-
-    return store_run_text(db, sql, &res, err);
-}
-
-static enum sbx_code tx_once(struct store_conn *db,
-                             enum sbx_code (*fn)(struct store_conn *, void *, struct sbx_err *),
-                             void *arg, struct sbx_err *err)
-{
-    struct sbx_err ignored = { 0 };
-    enum sbx_code code = ready(db, err);
-
-    if (code == SBX_OK)
-        code = tx_step(db, "BEGIN", err);
-    if (code != SBX_OK)
-        return code;
-    db->in_tx = true;
-    db->broken = false;
-    code = fn(db, arg, err);
-    if (db->broken) {
-        /* Nothing was committed: COMMIT was never sent. */
-        db->in_tx = false;
-        return store_say(err, SBX_E_UNAVAILABLE,
-                         "the connection to the database was lost; nothing was changed");
-    }
-    if (code == SBX_OK)
-        code = tx_step(db, "COMMIT", err);
-    else if (tx_step(db, "ROLLBACK", &ignored) != SBX_OK)
-        conn_drop(db);
-    db->in_tx = false;
-    return code;
-}
-
-enum sbx_code store_tx(struct store_conn *db,
-                       enum sbx_code (*fn)(struct store_conn *, void *, struct sbx_err *),
-                       void *arg, struct sbx_err *err)
-{
-    assert(!db->in_tx);
-    for (int tries = 1;; tries++) {
-        enum sbx_code code = tx_once(db, fn, arg, err);
-
-        if (code != SBX_E_CONFLICT || !db->conflict || tries >= STORE_TRIES)
-            return code;
-        *err = (struct sbx_err){ 0 };
-        /* Apart from the other party, for up to 2, 4, 8, 16 ms. */
-        (void)poll(NULL, 0, (int)(random_u64() % (UINT64_C(1) << tries)));
-    }
 }
