@@ -1,11 +1,8 @@
 #include "gateway/gateway.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +26,6 @@ enum {
     PURGE_BATCH = 8192,
     LOCK_TRIES = 50,
     LOCK_WAIT_MS = 20,
-    RECONCILE_THREADS = 8,
-    SECRET_MAX = 4096,
-    SECRET_MIN = 16, /* bytes */
 };
 
 const struct metrics_def gateway_metrics[] = {
@@ -264,169 +258,7 @@ static void timer(void *arg)
     (void)pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- the start ---- */
-
-static void load_record(void *arg, const char *id, const char *text)
-{
-    struct gateway *g = arg;
-    struct gateway_sandbox *s = gateway_record_parse(id, text);
-    struct gateway_sandbox *other;
-    enum gateway_phase phase;
-    int64_t changed_ms;
-
-    if (s == NULL) {
-        log_warn("a journal entry cannot be read", LOG_S("sandboxId", id));
-        return;
-    }
-    phase = s->phase;
-    changed_ms = s->changed_ms;
-    s->phase = GATEWAY_PHASE_NONE;
-    id_map_put(&g->sandboxes, id, s);
-    if (s->in_driver) {
-        s->in_driver = false;
-        other = gateway_find_runtime(g, s->runtime);
-        /* A claim that was cut between its two lines: the claimer owns the runtime. */
-        if (other != NULL && other->warm) {
-            gateway_leave_driver(g, other);
-            gateway_set_phase(g, other, GATEWAY_PHASE_NONE);
-            other = NULL;
-        }
-        if (other == NULL)
-            gateway_enter_driver(g, s, s->runtime);
-        else
-            phase = GATEWAY_PHASE_NONE;
-    }
-    if (phase == GATEWAY_PHASE_STARTING && s->in_driver)
-        phase = GATEWAY_PHASE_RUNNING; /* a claim is written down while it starts */
-    gateway_set_phase(g, s, phase);
-    s->changed_ms = changed_ms; /* a restart makes no tombstone younger */
-}
-
-/* A record says that it runs; does it? */
-static bool adopt(struct gateway *g, struct gateway_sandbox *s)
-{
-    struct relay_sandbox channel = {
-        .id = s->runtime, .listen_fd = -1, .key = s->key, .welcomed = true, .personal = s->personal
-    };
-    struct sbx_err err = { 0 };
-
-    if (g->driver->ops->adopt(g->driver, s->runtime, &channel.listen_fd, &err) != SBX_OK)
-        return false;
-    if (s->agent && relay_add(g->relay, &channel, &err) != SBX_OK) {
-        log_err(LOG_WARN, "a sandbox's channel cannot be opened again", &err,
-                LOG_S("sandboxId", s->id));
-        return false;
-    }
-    metrics_add(g->counters, GATEWAY_M_ADOPTED, METRICS_PLAIN, 1);
-    return true;
-}
-
-static void reconcile_one(struct gateway *g, const char *runtime)
-{
-    struct gateway_sandbox *s;
-    struct sbx_err err = { 0 };
-    bool stray, runs;
-
-    (void)pthread_mutex_lock(&g->lock);
-    s = gateway_find_runtime(g, runtime);
-    stray = s == NULL;
-    runs = s != NULL && s->phase == GATEWAY_PHASE_RUNNING;
-    (void)pthread_mutex_unlock(&g->lock);
-    if (runs && adopt(g, s))
-        return;
-    if (stray) {
-        log_warn("a stray sandbox is ended", LOG_S("sandboxId", runtime));
-        metrics_add(g->counters, GATEWAY_M_STRAYS, METRICS_PLAIN, 1);
-    }
-    if (g->driver->ops->destroy(g->driver, runtime, &err) != SBX_OK) {
-        log_err(LOG_ERROR, "what is left of a sandbox cannot be taken away", &err,
-                LOG_S("sandboxId", runtime));
-        return;
-    }
-    (void)pthread_mutex_lock(&g->lock);
-    s = gateway_find_runtime(g, runtime);
-    if (s != NULL)
-        gateway_leave_driver(g, s);
-    (void)pthread_mutex_unlock(&g->lock);
-}
-
-struct reconcile {
-    struct gateway *g;
-    const char **ids;
-    size_t count;
-    atomic_size_t next;
-};
-
-static void reconcile_work(void *arg)
-{
-    struct reconcile *r = arg;
-
-    for (;;) {
-        size_t i = atomic_fetch_add(&r->next, 1);
-
-        if (i >= r->count)
-            return;
-        reconcile_one(r->g, r->ids[i]);
-    }
-}
-
-/* Whoever was said to run and is not in the driver's hands now was lost while we were away. */
-static void mark_lost(struct gateway *g)
-{
-    (void)pthread_mutex_lock(&g->lock);
-    ID_MAP_EACH(&g->sandboxes, slot)
-    {
-        struct gateway_sandbox *s = slot->value;
-        struct driver_state state = { 0 };
-        struct sbx_err err = { 0 };
-
-        if (s->phase != GATEWAY_PHASE_RUNNING)
-            continue;
-        if (s->in_driver &&
-            g->driver->ops->observe(g->driver, s->runtime, &state, &err) == SBX_OK && state.alive)
-            continue;
-        if (!state.exists) /* else delete and deploy still have to take it away */
-            gateway_leave_driver(g, s);
-        gateway_set_phase(g, s, GATEWAY_PHASE_FAILED);
-        (void)str_copy(s->reason, sizeof(s->reason), "the sandbox was lost");
-        metrics_add(g->counters, GATEWAY_M_LOST, METRICS_PLAIN, 1);
-        log_warn("a sandbox was lost", LOG_S("sandboxId", s->id));
-    }
-    (void)pthread_mutex_unlock(&g->lock);
-}
-
-static enum sbx_code reconcile(struct gateway *g, struct sbx_err *err)
-{
-    SCOPED_ARENA struct arena *a = arena_new();
-    struct reconcile r = { .g = g };
-    struct thread threads[RECONCILE_THREADS] = { { 0 } };
-    struct sbx_err ignored = { 0 };
-    int64_t began = time_mono_ms();
-
-    journal_each(g->journal, load_record, g);
-    if (g->driver->ops->list(g->driver, a, &r.ids, err) != SBX_OK)
-        return err->code;
-    while (r.ids[r.count] != NULL)
-        r.count++;
-    for (size_t i = 0; i < RECONCILE_THREADS && i < r.count; i++) {
-        if (thread_start(&threads[i], "gw-reconcile", reconcile_work, &r, &ignored) != SBX_OK)
-            break;
-    }
-    if (!threads[0].started)
-        reconcile_work(&r);
-    for (size_t i = 0; i < RECONCILE_THREADS; i++)
-        thread_join(&threads[i]);
-    mark_lost(g);
-    if (g->driver->ops->settle != NULL && g->driver->ops->settle(g->driver, &ignored) != SBX_OK)
-        log_err(LOG_WARN, "what belongs to no sandbox stays", &ignored);
-    gateway_volumes_settle(g);
-    log_info("reconciled", LOG_I("sandboxes", g->live),
-             LOG_I("adopted", metrics_get(g->counters, GATEWAY_M_ADOPTED, METRICS_PLAIN)),
-             LOG_I("strays", metrics_get(g->counters, GATEWAY_M_STRAYS, METRICS_PLAIN)),
-             LOG_I("lost", metrics_get(g->counters, GATEWAY_M_LOST, METRICS_PLAIN)),
-             LOG_I("ms", time_mono_ms() - began));
-    return SBX_OK;
-}
+/* ---- start and stop ---- */
 
 static enum sbx_code open_state(struct gateway *g, struct sbx_err *err)
 {
@@ -453,58 +285,6 @@ static enum sbx_code open_state(struct gateway *g, struct sbx_err *err)
         return err->code;
     if (dropped > 0)
         log_warn("damaged lines of the journal were dropped", LOG_I("bytes", dropped));
-    return SBX_OK;
-}
-
-static void who_fini(struct gateway_who *who)
-{
-    secret_free(who->secret);
-    secret_free(who->process_secret);
-    *who = (struct gateway_who){ 0 };
-}
-
-/* Each line of a secret file is a secret: the old and the new one while they are being changed. */
-static enum sbx_code read_secret(const struct config *c, const char *key, struct secret **out,
-                                 struct sbx_err *err)
-{
-    const char *path = config_str(c, "listen", key), *line;
-    char name[64];
-
-    (void)snprintf(name, sizeof(name), "[listen] %s", key);
-    if (path[0] == 0)
-        return SBX_OK;
-    if (secret_read_file(path, name, SECRET_MAX, out, err) != SBX_OK)
-        return err->code;
-    line = secret_reveal(*out);
-    do {
-        size_t len = strcspn(line, "\n");
-
-        if (len < SECRET_MIN)
-            return err_set(err, SBX_E_INVALID, "%s must hold at least %d bytes on each line", name,
-                           SECRET_MIN);
-        line += len + (line[len] == '\n');
-    } while (*line != 0);
-    return SBX_OK;
-}
-
-/* On a failure who holds what who_fini takes away. */
-static enum sbx_code read_who(const struct config *c, struct gateway_who *who, struct sbx_err *err)
-{
-    SCOPED_ARENA struct arena *a = arena_new();
-    const char **texts;
-
-    if (read_secret(c, "secret_file", &who->secret, err) != SBX_OK ||
-        read_secret(c, "process_secret_file", &who->process_secret, err) != SBX_OK)
-        return err->code;
-    texts = config_list(c, "listen", "socket_uids", a, &who->uid_count);
-    for (size_t i = 0; i < who->uid_count; i++) {
-        int64_t uid;
-
-        if (i == GATEWAY_UIDS_MAX || !str_parse_int(texts[i], 0, UINT32_MAX, &uid))
-            return err_set(err, SBX_E_INVALID, "[listen] socket_uids must be at most %d uids",
-                           GATEWAY_UIDS_MAX);
-        who->uids[i] = (uint32_t)uid;
-    }
     return SBX_OK;
 }
 
@@ -548,66 +328,6 @@ static enum sbx_code open_driver(struct gateway *g, struct sbx_err *err)
     return err_set(err, SBX_E_INVALID, "[driver] kind must be runsc or fake");
 }
 
-static enum sbx_code write_port(struct gateway *g, struct sbx_err *err)
-{
-    const char *path = config_str(g->config, "listen", "port_file");
-    char text[16];
-
-    if (path[0] == 0)
-        return SBX_OK;
-    (void)snprintf(text, sizeof(text), "%u\n", gateway_port(g));
-    return file_write(path, text, strlen(text), 0644, false, err);
-}
-
-static enum sbx_code serve(struct gateway *g, struct sbx_err *err)
-{
-    const struct config *c = g->config;
-    const char *socket = config_str(c, "listen", "socket");
-    const char *cert = config_str(c, "listen", "tls_cert_file");
-    struct http_listener listeners[2];
-    struct http_config config = {
-        .owner = g,
-        .listeners = listeners,
-        .auth = gateway_authenticate,
-        .on_error = response_gateway_error,
-        .workers = (unsigned)config_int(c, "limits", "http_workers"),
-        .deferred_max = (size_t)(config_int(c, "limits", "executions") +
-                                 config_int(c, "limits", "deploy_queue") * 2),
-        .connections_max = (unsigned)(config_int(c, "limits", "executions") +
-                                      config_int(c, "limits", "deploy_queue") * 2),
-        .access_log = true,
-        .metrics = g->metrics,
-    };
-    size_t n = 0;
-
-    if (config_int(c, "listen", "port") != 0 || config_str(c, "listen", "port_file")[0] != 0) {
-        if (g->who.secret == NULL)
-            return err_set(err, SBX_E_INVALID, "the TCP listener needs [listen] secret_file");
-        listeners[n++] = (struct http_listener){
-            .name = "region",
-            .address = arena_printf(g->arena, "%s:%" PRId64, config_str(c, "listen", "address"),
-                                    config_int(c, "listen", "port")),
-            .cert_file = cert[0] != 0 ? cert : NULL,
-            .key_file = cert[0] != 0 ? config_str(c, "listen", "tls_key_file") : NULL,
-            .tables = &gateway_route_table,
-            .table_count = 1,
-        };
-    }
-    if (socket[0] != 0) /* anybody may connect; the peer's uid decides */
-        listeners[n++] =
-            (struct http_listener){ .name = "local",
-                                    .address = arena_printf(g->arena, "unix:%s", socket),
-                                    .mode = 0666,
-                                    .tables = &gateway_route_table,
-                                    .table_count = 1 };
-    if (n == 0)
-        return err_set(err, SBX_E_INVALID, "set [listen] socket, or port and secret_file");
-    config.listener_count = n;
-    if (http_server_start(&config, &g->http, err) != SBX_OK)
-        return err->code;
-    return write_port(g, err);
-}
-
 static enum sbx_code start_workers(struct gateway *g, struct sbx_err *err)
 {
     size_t count = (size_t)config_int(g->config, "limits", "deploy_workers");
@@ -646,9 +366,10 @@ enum sbx_code gateway_start(const struct config *config, struct gateway **out, s
     (void)pthread_cond_init(&g->timer_wake, &attr);
     (void)pthread_condattr_destroy(&attr);
     /* HTTP comes before the workers: a job answers through it, and finds none before a request. */
-    if (read_who(config, &g->who, err) != SBX_OK || open_state(g, err) != SBX_OK ||
+    if (gateway_who_read(config, &g->who, err) != SBX_OK || open_state(g, err) != SBX_OK ||
         open_relay(g, err) != SBX_OK || open_driver(g, err) != SBX_OK ||
-        reconcile(g, err) != SBX_OK || serve(g, err) != SBX_OK || start_workers(g, err) != SBX_OK) {
+        gateway_reconcile(g, err) != SBX_OK || gateway_serve(g, err) != SBX_OK ||
+        start_workers(g, err) != SBX_OK) {
         gateway_stop(g, 0);
         return err->code;
     }
@@ -661,7 +382,7 @@ enum sbx_code gateway_reload(struct gateway *g, const struct config *fresh, stru
 {
     const struct driver_ops *ops = g->driver->ops;
     struct gateway_who who = { 0 }, old;
-    enum sbx_code code = read_who(fresh, &who, err);
+    enum sbx_code code = gateway_who_read(fresh, &who, err);
 
     if (code == SBX_OK && who.secret == NULL && gateway_port(g) != 0)
         code = err_set(err, SBX_E_INVALID, "the TCP listener needs [listen] secret_file");
@@ -672,14 +393,14 @@ enum sbx_code gateway_reload(struct gateway *g, const struct config *fresh, stru
     if (code == SBX_OK && ops->reload != NULL)
         code = ops->reload(g->driver, fresh, false, err);
     if (code != SBX_OK) {
-        who_fini(&who);
+        gateway_who_fini(&who);
         return code;
     }
     (void)pthread_rwlock_wrlock(&g->who_lock);
     old = g->who;
     g->who = who;
     (void)pthread_rwlock_unlock(&g->who_lock);
-    who_fini(&old);
+    gateway_who_fini(&old);
     (void)pthread_mutex_lock(&g->lock);
     g->sandboxes_max = (size_t)config_int(fresh, "limits", "sandboxes");
     (void)pthread_mutex_unlock(&g->lock);
@@ -736,16 +457,11 @@ void gateway_stop(struct gateway *g, int drain_ms)
     queue_free(g->archives);
     journal_close(g->journal);
     metrics_free(g->metrics);
-    who_fini(&g->who);
+    gateway_who_fini(&g->who);
     (void)pthread_rwlock_destroy(&g->who_lock);
     fd_close(&g->lock_fd);
     (void)pthread_cond_destroy(&g->timer_wake);
     (void)pthread_mutex_destroy(&g->lock);
     arena_free(g->arena);
     free(g);
-}
-
-uint16_t gateway_port(const struct gateway *g)
-{
-    return http_server_port(g->http, 0);
 }

@@ -224,6 +224,22 @@ MUST_USE enum sbx_code gateway_record(struct gateway *g, struct gateway_sandbox 
 /* SANDBOX of sbx/gateway.h. Not under the lock; asks the driver why a failed one ended. */
 json_t *gateway_sandbox_json(struct gateway *g, const char *id);
 
+/* --- gateway_reconcile.c --- */
+
+/* At the start, before anybody calls: reads the journal, adopts what runs, ends what nobody knows,
+ * says of the rest that it was lost. */
+MUST_USE enum sbx_code gateway_reconcile(struct gateway *g, struct sbx_err *err);
+
+/* --- gateway_listen.c --- */
+
+/* Reads [listen]'s secrets and uids.  On a failure too, who holds what gateway_who_fini takes away.
+ */
+MUST_USE enum sbx_code gateway_who_read(const struct config *c, struct gateway_who *who,
+                                        struct sbx_err *err);
+void gateway_who_fini(struct gateway_who *who);
+/* Opens the listeners of [listen]; g->who must be read. */
+MUST_USE enum sbx_code gateway_serve(struct gateway *g, struct sbx_err *err);
+
 /* --- gateway_job.c, gateway_deploy.c --- */
 
 struct gateway_job *gateway_job_new(struct gateway *g, enum gateway_job_kind kind, const char *id,
