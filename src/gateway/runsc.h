@@ -81,6 +81,20 @@ struct runsc {
     struct thread watcher;
 };
 
+/* --- runsc_prepare.c: what a sandbox needs before its processes --- */
+
+/* driver_ops.prepare (driver.h). */
+MUST_USE enum sbx_code runsc_prepare(struct driver *d, const struct driver_spec *spec,
+                                     struct arena *a, struct driver_prepared *out,
+                                     struct sbx_err *err);
+/* The socket that the agent of id dials; *out is the caller's. */
+MUST_USE enum sbx_code runsc_listen_agent(struct runsc *r, const char *id, int *out,
+                                          struct sbx_err *err);
+/* Remembers the use of an image that was counted for id. */
+void runsc_hold_note(struct runsc *r, const char *id, const char *digest);
+/* Gives it back, if there is one: what an earlier life held is forgotten with it. */
+void runsc_hold_drop(struct runsc *r, const char *id);
+
 /* --- runsc_run.c: one sandbox's processes --- */
 
 /* PATH = <dir>/x/<id>[/<name>]; name NULL: the folder. */
