@@ -12,7 +12,7 @@ function(program name)
 	endif()
 endfunction()
 
-program(sandboxd SOURCES standalone.c supervise.c USES api reconcile region store http net domain base)
+program(sandboxd SOURCES standalone.c standalone_postgres.c supervise.c USES api reconcile region store http net domain base)
 program(sandbox-region USES gateway http net base)
 program(sandboxctl USES ctl net base)
 

@@ -24,20 +24,14 @@
 #include "base/str.h"
 #include "base/time.h"
 #include "net/net.h"
-#include "programs/supervise.h"
+#include "programs/standalone_impl.h"
 #include "sbx/limits.h"
 #include "sbx/version.h"
 
 enum {
-    INITDB_MS = 120 * 1000,
-    TOOL_MS = 30 * 1000,
-    READY_MS = 120 * 1000, /* PostgreSQL after a crash replays its log first */
-    READY_STEP_MS = 50,
     BOOTSTRAP_MS = 15 * 60 * 1000, /* an image is imported in it */
     STOP_SERVER_MS = 60 * 1000,
     STOP_REGION_MS = 60 * 1000,
-    STOP_POSTGRES_MS = 60 * 1000,
-    WORDS_MAX = 40,
 };
 
 static const struct config_option OPTIONS[] = {
@@ -67,28 +61,9 @@ static const struct config_option OPTIONS[] = {
     { "log", "level", CONFIG_STR, "info", 0, 0, false, "debug, info, warn or error" },
 };
 
-struct user {
-    const char *name;
-    uid_t uid;
-    gid_t gid;
-};
-
-struct standalone {
-    struct arena *a;
-    struct config *config;
-    const char *state; /* absolute */
-    const char *run;   /* short folder of the sockets, below /run */
-    const char *bin;   /* folder of this program */
-    struct user server_user, postgres_user;
-    const char *admin_socket, *region_socket, *database_url, *port_file, *server_conf, *region_conf;
-    int64_t port; /* that the server was told; 0: any */
-    int lock_fd, signal_fd;
-    struct part postgres, region, server;
-};
-
 /* ---- folders, files, users ------------------------------------------------------ */
 
-static enum sbx_code find_user(struct standalone *s, const char *key, struct user *out,
+static enum sbx_code find_user(struct standalone *s, const char *key, struct standalone_user *out,
                                struct sbx_err *err)
 {
     const char *name = config_str(s->config, "standalone", key);
@@ -99,12 +74,12 @@ static enum sbx_code find_user(struct standalone *s, const char *key, struct use
                        name);
     if (pw->pw_uid == 0)
         return err_set(err, SBX_E_INVALID, "[standalone] %s must not be root", key);
-    *out = (struct user){ .name = name, .uid = pw->pw_uid, .gid = pw->pw_gid };
+    *out = (struct standalone_user){ .name = name, .uid = pw->pw_uid, .gid = pw->pw_gid };
     return SBX_OK;
 }
 
-static enum sbx_code make_dir(const char *path, mode_t mode, uid_t uid, gid_t gid,
-                              struct sbx_err *err)
+enum sbx_code standalone_make_dir(const char *path, mode_t mode, uid_t uid, gid_t gid,
+                                  struct sbx_err *err)
 {
     if (file_make_dirs(path, mode, err) != SBX_OK)
         return err_wrap(err, "%s", path);
@@ -113,7 +88,8 @@ static enum sbx_code make_dir(const char *path, mode_t mode, uid_t uid, gid_t gi
     return SBX_OK;
 }
 
-static enum sbx_code write_for(const char *path, struct buf *text, gid_t gid, struct sbx_err *err)
+enum sbx_code standalone_write_for(const char *path, struct buf *text, gid_t gid,
+                                   struct sbx_err *err)
 {
     if (file_write(path, text->data, text->len, 0640, true, err) != SBX_OK)
         return err_wrap(err, "%s", path);
@@ -160,9 +136,10 @@ static enum sbx_code make_run_dir(struct standalone *s, struct sbx_err *err)
     s->run = arena_printf(s->a, "/run/sandboxd-%s", hex);
     postgres = arena_printf(s->a, "%s/pg", s->run);
     server = arena_printf(s->a, "%s/server", s->run);
-    if (make_dir(s->run, 0755, 0, 0, err) != SBX_OK ||
-        make_dir(postgres, 0755, s->postgres_user.uid, s->postgres_user.gid, err) != SBX_OK ||
-        make_dir(server, 0755, s->server_user.uid, s->server_user.gid, err) != SBX_OK)
+    if (standalone_make_dir(s->run, 0755, 0, 0, err) != SBX_OK ||
+        standalone_make_dir(postgres, 0755, s->postgres_user.uid, s->postgres_user.gid, err) !=
+            SBX_OK ||
+        standalone_make_dir(server, 0755, s->server_user.uid, s->server_user.gid, err) != SBX_OK)
         return err->code;
     (void)unlink(link);
     if (symlink(s->run, link) != 0)
@@ -188,7 +165,7 @@ static enum sbx_code make_secret(struct standalone *s, const char *name, const c
     random_bytes(key, sizeof(key));
     hash_hex(key, sizeof(key), hex);
     (void)buf_printf(&text, "%s%s\n", prefix, hex);
-    return write_for(path, &text, s->server_user.gid, err);
+    return standalone_write_for(path, &text, s->server_user.gid, err);
 }
 
 /* What secrets are sealed with at rest, and the credential of the region's process path. */
@@ -208,97 +185,6 @@ static enum sbx_code append_extra(struct standalone *s, const char *key, struct 
         return SBX_OK;
     if (file_read(path, text, err) != SBX_OK)
         return err_wrap(err, "[standalone] %s", key);
-    return SBX_OK;
-}
-
-/* ---- PostgreSQL ------------------------------------------------------------------- */
-
-static const char *pg_tool(struct standalone *s, const char *name)
-{
-    return arena_printf(s->a, "%s/%s", config_str(s->config, "standalone", "postgres_bin"), name);
-}
-
-/* The server connects as its own user by peer authentication; nobody else can. */
-static enum sbx_code write_pg_access(struct standalone *s, const char *dir, struct sbx_err *err)
-{
-    SCOPED_BUF struct buf hba = BUF_INIT(4096);
-    SCOPED_BUF struct buf ident = BUF_INIT(4096);
-
-    (void)buf_printf(&hba, "local all all peer map=standalone\n");
-    (void)buf_printf(&ident, "standalone %s postgres\nstandalone %s sandboxd\n",
-                     s->postgres_user.name, s->server_user.name);
-    if (write_for(arena_printf(s->a, "%s/pg_hba.conf", dir), &hba, s->postgres_user.gid, err) !=
-        SBX_OK)
-        return err->code;
-    return write_for(arena_printf(s->a, "%s/pg_ident.conf", dir), &ident, s->postgres_user.gid,
-                     err);
-}
-
-/* A whole cluster with our role and database, or none: it is made beside and renamed. */
-static enum sbx_code make_cluster(struct standalone *s, const char *data, struct sbx_err *err)
-{
-    const char *fresh = arena_printf(s->a, "%s.new", data);
-    const char *initdb[] = { pg_tool(s, "initdb"), "-D",          fresh, "-U",
-                             "postgres",           "--auth=peer", "-E",  "UTF8",
-                             "--locale=C.UTF-8",   NULL };
-    const char *single[] = { pg_tool(s, "postgres"), "--single", "-D", fresh, "postgres", NULL };
-
-    log_info("making the database cluster (a few seconds)");
-    if (file_remove_tree(fresh, err) != SBX_OK ||
-        make_dir(fresh, 0700, s->postgres_user.uid, s->postgres_user.gid, err) != SBX_OK)
-        return err->code;
-    if (part_run_as(s->postgres_user.uid, s->postgres_user.gid, initdb, NULL, INITDB_MS, err) !=
-        SBX_OK)
-        return err_wrap(err, "initdb");
-    if (part_run_as(s->postgres_user.uid, s->postgres_user.gid, single,
-                    "CREATE ROLE sandboxd LOGIN\nCREATE DATABASE sandboxd OWNER sandboxd\n",
-                    TOOL_MS, err) != SBX_OK)
-        return err_wrap(err, "make the database");
-    if (rename(fresh, data) != 0)
-        return err_sys(err, SBX_E_INTERNAL, "%s", data);
-    return SBX_OK;
-}
-
-static enum sbx_code start_postgres(struct standalone *s, struct sbx_err *err)
-{
-    const char *data = arena_printf(s->a, "%s/pg", s->state);
-    const char *sockets = arena_printf(s->a, "%s/pg", s->run);
-    const char **argv = arena_zalloc(s->a, sizeof(*argv) * WORDS_MAX);
-    const char *ready[] = { pg_tool(s, "pg_isready"), "-q", "-h", sockets, NULL };
-    int64_t deadline = time_mono_ms() + READY_MS;
-    size_t n = 0;
-
-    argv[n++] = pg_tool(s, "postgres");
-    argv[n++] = "-D", argv[n++] = data;
-    argv[n++] = "-k", argv[n++] = sockets;
-    argv[n++] = "-c", argv[n++] = "listen_addresses=";
-    argv[n++] = "-c", argv[n++] = "unix_socket_permissions=0777"; /* peer authentication decides */
-    argv[n++] = "-c", argv[n++] = "max_connections=200";
-    s->postgres = (struct part){ .name = "postgres",
-                                 .argv = argv,
-                                 .uid = s->postgres_user.uid,
-                                 .gid = s->postgres_user.gid,
-                                 .stop_signal = SIGINT, /* fast: rolls back what runs */
-                                 .stop_timeout_ms = STOP_POSTGRES_MS };
-    if (!file_exists(data) && make_cluster(s, data, err) != SBX_OK)
-        return err->code;
-    if (!part_adopt(&s->postgres)) {
-        if (write_pg_access(s, data, err) != SBX_OK || part_start(&s->postgres, err) != SBX_OK)
-            return err->code;
-    }
-    for (;;) {
-        struct pollfd ended = { .fd = s->postgres.process.pidfd, .events = POLLIN };
-        struct sbx_err not_yet = { .code = SBX_OK };
-
-        if (part_run_as(s->postgres_user.uid, s->postgres_user.gid, ready, NULL, TOOL_MS,
-                        &not_yet) == SBX_OK)
-            break;
-        if (poll(&ended, 1, READY_STEP_MS) > 0)
-            return err_set(err, SBX_E_UNAVAILABLE,
-                           "PostgreSQL ended at its start; its reason is above");
-        if (time_mono_ms() > deadline)
-            return err_set(err, SBX_E_TIMEOUT, "PostgreSQL was not ready in time");
-    }
     return SBX_OK;
 }
 
@@ -327,7 +213,7 @@ static bool answers(const char *socket, const char *path, int *status)
     SCOPED_ARENA struct arena *a = arena_new();
     struct net_spec spec = { .url = arena_printf(a, "http://localhost%s", path),
                              .unix_path = socket,
-                             .timeout_ms = TOOL_MS };
+                             .timeout_ms = STANDALONE_TOOL_MS };
     struct net_answer answer = { 0 };
     struct sbx_err err = { .code = SBX_OK };
 
@@ -340,13 +226,13 @@ static bool answers(const char *socket, const char *path, int *status)
 static enum sbx_code wait_ready(struct part *p, const char *socket, const char *path,
                                 struct sbx_err *err)
 {
-    int64_t deadline = time_mono_ms() + READY_MS;
+    int64_t deadline = time_mono_ms() + STANDALONE_READY_MS;
     int status = 0;
 
     while (!answers(socket, path, &status) || status != 200) {
         struct pollfd ended = { .fd = p->process.pidfd, .events = POLLIN };
 
-        if (poll(&ended, 1, READY_STEP_MS) > 0)
+        if (poll(&ended, 1, STANDALONE_READY_STEP_MS) > 0)
             return err_set(err, SBX_E_UNAVAILABLE, "%s ended at its start; its reason is above",
                            p->name);
         if (time_mono_ms() > deadline)
@@ -368,7 +254,7 @@ static enum sbx_code write_region_conf(struct standalone *s, struct sbx_err *err
                      own_program(s, "sandbox-agent"));
     if (append_extra(s, "region_extra", &text, err) != SBX_OK)
         return err->code;
-    return write_for(s->region_conf, &text, 0, err);
+    return standalone_write_for(s->region_conf, &text, 0, err);
 }
 
 static enum sbx_code start_region(struct standalone *s, struct sbx_err *err)
@@ -377,13 +263,15 @@ static enum sbx_code start_region(struct standalone *s, struct sbx_err *err)
 
     s->region_conf = arena_printf(s->a, "%s/region.conf", s->state);
     s->region_socket = arena_printf(s->a, "%s/region.sock", s->run);
-    if (write_region_conf(s, err) != SBX_OK || make_dir(dir, 0711, 0, 0, err) != SBX_OK ||
-        make_dir(arena_printf(s->a, "%s/backend", s->state), 0700, 0, 0, err) != SBX_OK)
+    if (write_region_conf(s, err) != SBX_OK ||
+        standalone_make_dir(dir, 0711, 0, 0, err) != SBX_OK ||
+        standalone_make_dir(arena_printf(s->a, "%s/backend", s->state), 0700, 0, 0, err) != SBX_OK)
         return err->code;
-    s->region = (struct part){ .name = "region",
-                               .argv = program_argv(s, own_program(s, "sandbox-region"), s->region_conf),
-                               .stop_signal = SIGTERM,
-                               .stop_timeout_ms = STOP_REGION_MS };
+    s->region =
+        (struct part){ .name = "region",
+                       .argv = program_argv(s, own_program(s, "sandbox-region"), s->region_conf),
+                       .stop_signal = SIGTERM,
+                       .stop_timeout_ms = STOP_REGION_MS };
     if (part_adopt(&s->region)) /* with the configuration of its own start */
         process_kill(&s->region.process, SIGHUP);
     else if (part_start(&s->region, err) != SBX_OK)
@@ -413,12 +301,12 @@ static enum sbx_code write_server_conf(struct standalone *s, struct sbx_err *err
                      "[admin]\nsocket = %s\n[database]\nurl = %s\nmigrate = true\n"
                      "[seal]\nkeys_file = %s/seal.keys\n"
                      "[runs]\nprocess_secret_file = %s/process.secret\n[log]\nlevel = %s\n",
-                     config_str(s->config, "standalone", "address"), (long long)s->port, s->port_file,
-                     s->admin_socket, s->database_url, s->state, s->state,
+                     config_str(s->config, "standalone", "address"), (long long)s->port,
+                     s->port_file, s->admin_socket, s->database_url, s->state, s->state,
                      config_str(s->config, "log", "level"));
     if (append_extra(s, "server_extra", &text, err) != SBX_OK)
         return err->code;
-    return write_for(s->server_conf, &text, s->server_user.gid, err);
+    return standalone_write_for(s->server_conf, &text, s->server_user.gid, err);
 }
 
 static enum sbx_code run_server(struct standalone *s, int64_t port, struct sbx_err *err)
@@ -460,7 +348,8 @@ static enum sbx_code bootstrap(struct standalone *s, struct sbx_err *err)
     SCOPED_BUF struct buf port = BUF_INIT(64);
     const char *address = config_str(s->config, "standalone", "address");
     const char *rootfs = config_str(s->config, "standalone", "rootfs");
-    const char *argv[WORDS_MAX] = { own_program(s, "sandboxctl"), "--socket", s->admin_socket };
+    const char *argv[STANDALONE_WORDS_MAX] = { own_program(s, "sandboxctl"), "--socket",
+                                               s->admin_socket };
     size_t n = 3;
 
     if (file_read(s->port_file, &port, err) != SBX_OK)
@@ -489,7 +378,7 @@ static enum sbx_code start_all(struct standalone *s, struct sbx_err *err)
     s->database_url = config_str(s->config, "database", "url");
     s->region_socket = config_str(s->config, "region", "socket");
     if (s->database_url[0] == 0) {
-        if (start_postgres(s, err) != SBX_OK)
+        if (standalone_start_postgres(s, err) != SBX_OK)
             return err_wrap(err, "database");
         s->database_url =
             arena_printf(s->a, "postgresql:///sandboxd?host=%s/pg&user=sandboxd", s->run);
@@ -604,7 +493,7 @@ static enum sbx_code prepare(struct standalone *s, struct sbx_err *err)
         find_user(s, "postgres_user", &s->postgres_user, err) != SBX_OK)
         return err->code;
     s->state = config_str(s->config, "standalone", "state");
-    if (make_dir(s->state, 0755, 0, 0, err) != SBX_OK)
+    if (standalone_make_dir(s->state, 0755, 0, 0, err) != SBX_OK)
         return err->code;
     if (realpath(s->state, path) == NULL)
         return err_sys(err, SBX_E_INTERNAL, "%s", s->state);

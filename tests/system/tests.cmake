@@ -48,5 +48,5 @@ add_custom_command(OUTPUT ${next}
 		-P ${PROJECT_SOURCE_DIR}/src/store/embed.cmake
 	DEPENDS ${migrations} ${next_sql} ${PROJECT_SOURCE_DIR}/src/store/embed.cmake
 	VERBATIM)
-program(sandboxd_next MAIN sandboxd SOURCES standalone.c supervise.c USES api reconcile region store http net domain base)
+program(sandboxd_next MAIN sandboxd SOURCES standalone.c standalone_postgres.c supervise.c USES api reconcile region store http net domain base)
 target_sources(sandboxd_next PRIVATE ${next})
