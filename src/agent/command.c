@@ -64,6 +64,7 @@ void agent_command_start(struct agent *a)
         .args = w->request.args.items,
         .arg_count = w->request.args.count,
         .fds = { a->null, a->null, a->null },
+        .tell_start = true,
     };
     struct agent_span *env;
 

@@ -134,6 +134,7 @@ bool agent_warden_spawn(struct agent_warden *w, const struct agent_spawn *s)
         .arg_count = (uint32_t)s->arg_count,
         .env_count = (uint32_t)s->env_count,
         .has_below = s->below != NULL,
+        .tell_start = s->tell_start,
         .bytes = (uint32_t)bytes,
     };
     unsigned char *payload = bytes > AGENT_WIRE_MAX ? NULL : malloc(bytes);

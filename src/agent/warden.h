@@ -9,7 +9,8 @@
  *	     |   `- the command
  *	     `- init of the template's command ...
  *
- * The agent forks it before it has a key, so neither warden nor inits ever hold one.  No
+ * The agent forks it before it has a key, so neither warden nor inits ever hold one.  Inits run
+ * in the warden's memory; it is not dumpable, so nothing of the workload may look into it.  No
  * process of the workload has a number for the agent or the warden, so it cannot signal or
  * trace them, root included; what /proc lets root open of the warden are sockets, which do not
  * open.  Ending an init ends its namespace: all that the command forked, detached or not. */
@@ -33,7 +34,8 @@ struct agent_spawn {
     size_t arg_count;
     const struct agent_span *env;
     size_t env_count;
-    int fds[3]; /* standard input, output, error */
+    int fds[3];      /* standard input, output, error */
+    bool tell_start; /* STARTED at once, also before a command that ends within milliseconds */
 };
 
 /* Executions at once, and some whose EXIT was told while their init is still on its way out. */
@@ -62,7 +64,7 @@ struct agent_warden {
 
 /* Forks it.  Called while the agent has nothing to hide.  False with errno. */
 bool agent_warden_start(struct agent_warden *w) MUST_USE;
-/* False: the warden is gone, and the sandbox with it.  STARTED or REFUSED follows. */
+/* False: the warden is gone, and the sandbox with it.  STARTED, REFUSED or its end follows. */
 bool agent_warden_spawn(struct agent_warden *w, const struct agent_spawn *s) MUST_USE;
 /* One that is not there is no error. */
 bool agent_warden_kill(struct agent_warden *w, uint32_t serial);

@@ -1,5 +1,9 @@
-/* The warden's own process: reads requests, makes inits, reaps, ends them. */
+/* The warden's own process: reads requests, makes inits, reaps, ends them.
+ *
+ * Inits share its memory (launch.c).  Nothing here reads errno once there may be one: their C
+ * library's is the same. */
 
+#include "agent/raw.h"
 #include "agent/warden_wire.h"
 
 #include <errno.h>
@@ -23,25 +27,27 @@
 enum {
     INITS_MAX = AGENT_EXEC_SLOTS + 1, /* and the template's command */
     KEEP_FROM = 24,                   /* above all that the agent has opened by then */
-    READY_MS = 10,                    /* of quiet, until the one in reserve is made again */
+    INIT_STACK = 16 * 1024,
+    COMMAND_STACK = 48 * 1024, /* until its exec: two paths and little else */
 };
 
 static struct warden {
     int wire, events, signals;
     bool own_proc;
     uint64_t nproc; /* the limit that is set, inherited by what is made */
+    uint64_t caps;
     struct init {
         pid_t pid; /* 0: free */
-        uint32_t serial;
+        struct agent_launch launch;
+        char *payload; /* what launch points into */
     } inits[INITS_MAX];
-    /* One that is made already and waits on the other end of wire for what it is to start: making
-     * one costs as much as a short command takes. */
-    struct {
-        pid_t pid; /* 0: none */
-        int wire;
-        bool failed; /* none could be made: not tried again before an execution has ended */
-    } ready;
 } warden;
+
+/* Touched when used: the lowest free place is taken, so a few stay warm. */
+static struct stacks {
+    _Alignas(16) char init[INIT_STACK];
+    _Alignas(16) char command[COMMAND_STACK];
+} stacks[INITS_MAX];
 
 static void report(uint32_t kind, uint32_t serial, uint32_t value, uint32_t detail)
 {
@@ -51,14 +57,14 @@ static void report(uint32_t kind, uint32_t serial, uint32_t value, uint32_t deta
         _exit(1); /* the agent is gone */
 }
 
-static void read_all(int wire, void *into, size_t len)
+static void read_all(void *into, size_t len)
 {
     unsigned char *p = into;
 
     while (len) {
-        ssize_t n = recv(wire, p, len, 0);
+        long n = AGENT_RAW_3(SYS_read, warden.wire, p, len);
 
-        if (n < 0 && errno == EINTR)
+        if (n == -EINTR)
             continue;
         if (n <= 0)
             _exit(0); /* the agent ended: end the namespace with us */
@@ -67,7 +73,7 @@ static void read_all(int wire, void *into, size_t len)
     }
 }
 
-static void read_request(int wire, struct agent_wire_request *r, int fds[3])
+static void read_request(struct agent_wire_request *r, int fds[3])
 {
     union {
         struct cmsghdr align;
@@ -78,59 +84,67 @@ static void read_request(int wire, struct agent_wire_request *r, int fds[3])
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
     };
     struct cmsghdr *c;
-    ssize_t n;
+    long n;
 
     fds[0] = fds[1] = fds[2] = -1;
     do {
-        n = recvmsg(wire, &msg, MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
+        n = AGENT_RAW_3(SYS_recvmsg, warden.wire, &msg, MSG_CMSG_CLOEXEC);
+    } while (n == -EINTR);
     if (n <= 0)
         _exit(0);
     c = CMSG_FIRSTHDR(&msg);
     if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
         memcpy(fds, CMSG_DATA(c), 3 * sizeof(int));
-    read_all(wire, (unsigned char *)r + n, sizeof(*r) - (size_t)n);
+    read_all((unsigned char *)r + n, sizeof(*r) - (size_t)n);
 }
 
-/* Cuts the payload's strings into a vector that ends with NULL. */
-static char **take_strings(char **at, size_t count)
+/* Cuts the payload's strings into v, with a NULL behind them. */
+static char **take_strings(char **v, size_t count, char **at)
 {
-    char **v = calloc(count + 1, sizeof(*v));
-
-    if (!v)
-        return NULL;
     for (size_t i = 0; i < count; i++) {
         v[i] = *at;
         *at += strlen(*at) + 1;
     }
-    return v;
+    v[count] = NULL;
+    return v + count + 1;
 }
 
-_Noreturn static void become_init(const struct agent_wire_request *r, const int fds[3],
-                                  char *payload)
+/* One block: the vectors, then what they point into. */
+static void read_payload(const struct agent_wire_request *r, const int fds[3], struct init *i)
 {
-    char *at = payload + r->group_count * sizeof(uint32_t);
-    struct agent_launch l = {
+    size_t vectors = (r->arg_count + (size_t)r->env_count + 2) * sizeof(char *);
+    struct agent_launch *l = &i->launch;
+    char **v, *at;
+
+    i->payload = malloc(vectors + r->bytes);
+    if (!i->payload)
+        _exit(1); /* the stream cannot be followed any more */
+    v = (char **)(void *)i->payload;
+    at = i->payload + vectors;
+    read_all(at, r->bytes);
+    *l = (struct agent_launch){
         .serial = r->serial,
         .uid = r->uid,
         .gid = r->gid,
-        .groups = (const uint32_t *)(void *)payload,
+        .groups = (const uint32_t *)(void *)at,
         .group_count = r->group_count,
         .fds = { fds[0], fds[1], fds[2] },
         .events = warden.events,
+        .tell_start = r->tell_start != 0,
+        .own_proc = warden.own_proc,
+        .caps = warden.caps,
+        .command_stack = stacks[i - warden.inits].command + COMMAND_STACK,
     };
-
-    l.cwd = at;
+    at += r->group_count * sizeof(uint32_t);
+    l->cwd = at;
     at += strlen(at) + 1;
     if (r->has_below) {
-        l.below = at;
+        l->below = at;
         at += strlen(at) + 1;
     }
-    l.argv = take_strings(&at, r->arg_count);
-    l.envp = take_strings(&at, r->env_count);
-    if (!l.argv || !l.envp)
-        _exit(1);
-    agent_launch_run(&l);
+    l->argv = v;
+    l->envp = take_strings(v, r->arg_count, &at);
+    take_strings(l->envp, r->env_count, &at);
 }
 
 static struct init *free_init(void)
@@ -142,6 +156,13 @@ static struct init *free_init(void)
     return NULL;
 }
 
+static void forget(struct init *i)
+{
+    free(i->payload);
+    i->payload = NULL;
+    i->pid = 0;
+}
+
 /* Counted for each uid; the warden's own has the capability to pass it. */
 static bool limit_processes(uint64_t nproc)
 {
@@ -149,109 +170,30 @@ static bool limit_processes(uint64_t nproc)
 
     if (!nproc || nproc == warden.nproc)
         return true;
-    if (setrlimit(RLIMIT_NPROC, &limit) < 0)
+    if (AGENT_RAW_4(SYS_prlimit64, 0, RLIMIT_NPROC, &limit, NULL) < 0)
         return false;
     warden.nproc = nproc;
     return true;
 }
 
-static pid_t make_init(void)
-{
-    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
-
-    if (pid == 0)
-        agent_launch_prepare(warden.own_proc);
-    return pid;
-}
-
-/* The life of one that was made before it was needed.  It ends with the warden, by the end of the
- * wire. */
-_Noreturn static void wait_as_init(int wire)
-{
-    struct agent_wire_request r;
-    char *payload;
-    int fds[3];
-
-    read_request(wire, &r, fds);
-    payload = malloc(r.bytes ? r.bytes : 1);
-    if (!payload)
-        _exit(1);
-    read_all(wire, payload, r.bytes);
-    if (!limit_processes(r.nproc)) {
-        report(AGENT_EVENT_REFUSED, r.serial, SBX_AGENT_REASON_LIMIT, (uint32_t)errno);
-        _exit(1);
-    }
-    become_init(&r, fds, payload);
-}
-
-/* One in reserve, made while nobody waits.  A failure costs the next command a little time. */
-static void make_ready(void)
-{
-    int wire[2];
-
-    if (warden.ready.pid || warden.ready.failed)
-        return;
-    warden.ready.failed = true;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire) < 0)
-        return;
-    warden.ready.pid = make_init();
-    if (warden.ready.pid == 0) {
-        close(wire[0]);
-        wait_as_init(wire[1]);
-    }
-    close(wire[1]);
-    if (warden.ready.pid < 0) {
-        warden.ready.pid = 0;
-        close(wire[0]);
-        return;
-    }
-    warden.ready.wire = wire[0];
-    warden.ready.failed = false;
-}
-
-/* Hands the request to the one in reserve, which is gone from there.  0: there was none, or it
- * died. */
-static pid_t take_ready(const struct agent_wire_request *r, const int fds[3], const char *payload)
-{
-    pid_t pid = warden.ready.pid;
-
-    if (!pid)
-        return 0;
-    warden.ready.pid = 0;
-    if (!agent_wire_send(warden.ready.wire, r, fds, (const unsigned char *)payload)) {
-        kill(pid, SIGKILL);
-        pid = 0;
-    }
-    close(warden.ready.wire);
-    return pid;
-}
-
 static void spawn(const struct agent_wire_request *r, const int fds[3])
 {
-    struct init *slot = free_init();
-    char *payload = malloc(r->bytes ? r->bytes : 1);
+    struct init *slot = free_init(); /* there is one: the agent counts */
     pid_t pid = -1;
 
-    if (!payload)
-        _exit(1); /* the stream cannot be followed any more */
-    read_all(warden.wire, payload, r->bytes);
-    errno = EAGAIN;
-    if (slot && limit_processes(r->nproc)) {
-        pid = take_ready(r, fds, payload);
-        if (pid == 0) {
-            pid = make_init();
-            if (pid == 0)
-                become_init(r, fds, payload);
-        }
-    }
+    if (!slot)
+        _exit(1);
+    read_payload(r, fds, slot);
+    if (limit_processes(r->nproc))
+        pid = clone(agent_launch_run, stacks[slot - warden.inits].init + INIT_STACK,
+                    CLONE_VM | CLONE_NEWPID | SIGCHLD, &slot->launch);
     if (pid > 0) {
         slot->pid = pid;
-        slot->serial = r->serial;
-    } else {
-        report(AGENT_EVENT_REFUSED, r->serial, SBX_AGENT_REASON_LIMIT, (uint32_t)errno);
-        report(AGENT_EVENT_GONE, r->serial, 0, 0);
+        return;
     }
-    free(payload);
+    forget(slot);
+    report(AGENT_EVENT_REFUSED, r->serial, SBX_AGENT_REASON_LIMIT, EAGAIN);
+    report(AGENT_EVENT_GONE, r->serial, 0, 0);
 }
 
 static void handle_request(void)
@@ -259,12 +201,12 @@ static void handle_request(void)
     struct agent_wire_request r;
     int fds[3];
 
-    read_request(warden.wire, &r, fds);
+    read_request(&r, fds);
     if (r.kind == AGENT_WIRE_SPAWN) {
         spawn(&r, fds);
     } else {
         for (size_t i = 0; i < INITS_MAX; i++) {
-            if (warden.inits[i].pid && warden.inits[i].serial == r.serial)
+            if (warden.inits[i].pid && warden.inits[i].launch.serial == r.serial)
                 kill(warden.inits[i].pid, SIGKILL);
         }
     }
@@ -277,21 +219,18 @@ static void handle_request(void)
 /* Inits, and orphans of nested namespaces that end up here. */
 static void reap(void)
 {
-    pid_t pid;
+    long pid;
 
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
-        if (pid == warden.ready.pid) {
-            warden.ready.pid = 0;
-            close(warden.ready.wire);
-        }
+    while ((pid = AGENT_RAW_4(SYS_wait4, -1, NULL, WNOHANG, NULL)) > 0) {
         for (size_t i = 0; i < INITS_MAX; i++) {
-            if (warden.inits[i].pid == pid) {
-                warden.inits[i].pid = 0;
-                report(AGENT_EVENT_GONE, warden.inits[i].serial, 0, 0);
+            struct init *it = &warden.inits[i];
+
+            if (it->pid == pid) {
+                forget(it);
+                report(AGENT_EVENT_GONE, it->launch.serial, 0, 0);
             }
         }
     }
-    warden.ready.failed = false;
 }
 
 /* gVisor before 2023 answers 0 to unshare(CLONE_NEWNS) and shares the mounts all the same; it
@@ -361,25 +300,22 @@ _Noreturn void agent_warden_run(int wire, int events)
         report(AGENT_EVENT_REFUSED, 0, SBX_AGENT_REASON_IO, (uint32_t)errno);
         _exit(1);
     }
+    warden.caps = agent_caps_permitted();
     report(AGENT_EVENT_STARTED, 0, 0, 0);
-    make_ready();
     for (;;) {
         struct pollfd p[2] = { { .fd = warden.wire, .events = POLLIN },
                                { .fd = warden.signals, .events = POLLIN } };
         struct signalfd_siginfo info[4];
+        long n = AGENT_RAW_5(SYS_ppoll, p, 2, NULL, NULL, 0);
 
-        int n = poll(p, 2, warden.ready.pid || warden.ready.failed ? -1 : READY_MS);
-
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && n != -EINTR)
             _exit(1);
         if (p[1].revents) {
             reap(); /* first: somebody waits for it */
-            if (read(warden.signals, info, sizeof(info)) > 0)
+            if (AGENT_RAW_3(SYS_read, warden.signals, info, sizeof(info)) > 0)
                 reap(); /* a death between the two was told by the signal that is gone */
         }
         if (p[0].revents)
             handle_request();
-        else if (n == 0 || p[1].revents) /* an execution's answer is on its way */
-            make_ready();
     }
 }

@@ -14,6 +14,7 @@ struct agent_wire_request {
     uint64_t nproc;
     uint32_t group_count, arg_count, env_count;
     uint32_t has_below;
+    uint32_t tell_start;
     uint32_t bytes;
 };
 
@@ -28,7 +29,8 @@ bool agent_wire_send(int wire, const struct agent_wire_request *r, const int fds
 /* The child's life; never returns. */
 _Noreturn void agent_warden_run(int wire, int events);
 
-/* The init of a namespace: starts the command, reaps, reports, ends. */
+/* What the init of a namespace is to start.  It reads this while the warden goes on: the warden
+ * keeps all of it unchanged until the init is reaped. */
 struct agent_launch {
     uint32_t serial;
     uint32_t uid, gid;
@@ -40,12 +42,15 @@ struct agent_launch {
     char **envp;
     int fds[3];
     int events;
+    bool tell_start;     /* STARTED at once */
+    bool own_proc;       /* the runtime has mount namespaces: the init gets a /proc of its own */
+    uint64_t caps;       /* what the init has, and its command at most */
+    void *command_stack; /* its end */
 };
-/* What needs no command yet.  own_proc: the runtime has mount namespaces, so the init gets a /proc
- * of its own. */
-void agent_launch_prepare(bool own_proc);
-/* After it; never returns. */
-_Noreturn void agent_launch_run(const struct agent_launch *l);
+
+/* The life of an init, started by clone(CLONE_VM | CLONE_NEWPID) with a stack of its own: starts
+ * the command, reaps, reports, ends.  launch: a struct agent_launch.  Never returns. */
+int agent_launch_run(void *launch);
 
 /* Capabilities that the workload may have at most: what OCI runtimes give by default, without
  * those that make devices or raw packets. */

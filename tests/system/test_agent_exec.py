@@ -282,15 +282,35 @@ class Execute(unittest.TestCase):
             self.assertEqual((r.out, r.err, r.exit["EXIT_CODE"]), (b"%d\n" % i, b"%d\n" % i, i % 5))
         self.assertLess(time.monotonic() - began, 20)
 
-    def test_one_init_waits_in_reserve_and_no_more(self):
-        def processes():  # while the next one is ready
+    def test_each_has_a_namespace_of_its_own_and_leaves_nothing(self):
+        def processes():
             return self.box.sh("sleep 0.2; set -- /proc/[0-9]*; echo $#").out
         alone = processes()
         for stream in [self.box.begin("sleep", "0.2") for _ in range(8)]:
             self.assertEqual(self.box.finish(stream).exit["EXIT_CODE"], 0)
         self.assertEqual(processes(), alone)
-        # Each is used once: the next command has a namespace of its own.
         self.assertEqual({bytes(self.box.sh("echo $$").out) for _ in range(3)}, {b"2\n"})
+
+    def test_many_that_fail_each_in_its_own_way_are_not_mixed_up(self):
+        # Their inits share the warden's memory: what one is told must not reach another.
+        kinds = [(("sh", "-c", 'echo "$1"; exit "$2"', "sh", "{i}", "{code}"), {}),
+                 (("no-such-program-{i}",), {}), (("/etc/passwd",), {}), (("true",), {"CWD": "/nowhere/{i}"})]
+        for _ in range(3):
+            begun = []
+            for i in range(60):
+                args, more = kinds[i % 4]
+                begun.append((i, self.box.begin(*(a.format(i=i, code=i) for a in args),
+                                                **{k: v.format(i=i) for k, v in more.items()})))
+            for i, stream in begun:
+                r = self.box.finish(stream)
+                if i % 4 == 0:
+                    self.assertEqual((r.exit["EXIT_CODE"], r.out), (i, b"%d\n" % i))
+                elif i % 4 == 1:
+                    self.assertEqual((r.exit["EXIT_CODE"], r.err), (127, b"no-such-program-%d: command not found\n" % i))
+                elif i % 4 == 2:
+                    self.assertEqual((r.exit["EXIT_CODE"], r.err), (126, b"/etc/passwd: Permission denied\n"))
+                else:
+                    self.assertEqual(r.refused["REASON"], 1)
 
     def test_one_too_many_is_refused(self):
         streams = [self.box.begin("sleep", "50") for _ in range(128)]
