@@ -2,6 +2,7 @@
  * its own to the gateway.  A process by itself, so that much traffic holds up no execution. */
 
 #include "agent/agent.h"
+#include "agent/parts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,12 +18,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* A system call is dear in here, and one read of the gateway's socket gives 208 KiB at most:
+ * several by one call. */
 enum {
-    RELAY_BUFFER = 512 * 1024, /* each way of each connection */
-    RELAY_ROUNDS = 16,         /* of one flow before the others are looked at */
+    RELAY_PART = 192 * 1024,
+    RELAY_IN_PARTS = 4,                               /* from the gateway; one from inside */
+    RELAY_BUFFER = (1 + RELAY_IN_PARTS) * RELAY_PART, /* of a connection */
+    RELAY_ROUNDS = 16, /* of one flow before the others are looked at */
     RELAY_BACKLOG = 128,
     RELAY_EVENTS = 32,
 };
+
+enum { INSIDE, OUTSIDE };
 
 /* One direction: bytes at..len wait to be written. */
 struct flow {
@@ -33,13 +40,13 @@ struct flow {
 
 struct relay {
     bool used;
-    int fds[2];          /* the process inside, the gateway */
+    int fds[2];          /* the process INSIDE, the gateway OUTSIDE */
     struct flow flow[2]; /* flow[i] reads from fds[i] and writes to the other */
     uint32_t watched[2];
 };
 
-/* One for each flow; what nobody uses takes no memory. */
-static _Alignas(4096) unsigned char buffers[SBX_AGENT_RELAYS_MAX][2][RELAY_BUFFER];
+/* One for each connection; what nobody uses takes no memory. */
+static _Alignas(4096) unsigned char buffers[SBX_AGENT_RELAYS_MAX][RELAY_BUFFER];
 
 static struct relays {
     struct agent *agent;
@@ -97,13 +104,14 @@ static void finish(struct relay *r)
 static bool move(struct relay *r, int from)
 {
     struct flow *f = &r->flow[from];
-    unsigned char *data = buffers[r - relays.all][from];
+    unsigned char *data = buffers[r - relays.all] + (from == INSIDE ? 0 : RELAY_PART);
     int to = 1 - from;
     ssize_t n;
 
     if (f->at == f->len && !f->ended) {
         f->at = f->len = 0;
-        n = recv(r->fds[from], data, RELAY_BUFFER, 0);
+        n = from == INSIDE ? recv(r->fds[from], data, RELAY_PART, 0)
+                           : agent_recv_parts(r->fds[from], data, RELAY_PART, RELAY_IN_PARTS);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return false;
         f->ended = n == 0;
@@ -153,8 +161,8 @@ static bool run_flow(struct relay *r, int from)
     for (int i = 0; i < RELAY_ROUNDS; i++) {
         if (!move(r, from))
             return false;
-        /* Less than a full buffer came, or not all of it went: there is no more to do now. */
-        if (f->at < f->len || f->len < RELAY_BUFFER / 4)
+        /* Less than a part came, or not all of it went: there is no more to do now. */
+        if (f->at < f->len || f->len < RELAY_PART)
             break;
     }
     return true;

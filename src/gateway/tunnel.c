@@ -27,13 +27,16 @@ enum {
     INSIDE_BUFFER = 1024 * 1024,      /* of the socket: bytes on the way into the sandbox */
     OUTSIDE_BUFFER = 3 * 1024 * 1024, /* and those that the proxy may be ahead */
     PIPE_SIZE = 1024 * 1024,
-    BULK = 32 * 1024,          /* a read of so much is part of a transfer */
-    BULK_PAUSE_NS = 150 * 1000 /* until the next look at one */
+    BULK = 32 * 1024,           /* a read of so much is part of a transfer */
+    BULK_PAUSE_NS = 150 * 1000, /* until the next look at one */
+    FAST = 64 * 1024,           /* a read of more from the proxy: that much came in one pause */
+    FAST_PAUSE_NS = 400 * 1000, /* then; the way out has not the buffers for it */
 };
 
 /* A system call inside a sandbox is dear (30 us under ptrace), and the proxy writes 64 KiB at a
  * time: passed on one by one, each costs the sandbox several.  So a flow that carries much is not
- * looked at again before a pause, in which more gathers; what was read is never held back. */
+ * looked at again before a pause, in which more gathers; what was read is never held back.  The
+ * first pauses are short, so that an answer of some 100 KiB is not much later. */
 
 enum { INSIDE, OUTSIDE };
 
@@ -42,7 +45,7 @@ struct tunnel;
 /* From one end to the other. */
 struct flow {
     struct tunnel *tunnel;
-    struct flow *next;   /* of those that pause, oldest first */
+    struct flow *next;   /* of those that pause, by due_ns */
     int64_t due_ns;      /* of one that pauses, else 0 */
     unsigned char *held; /* read and not yet taken by the other end: at..len */
     size_t at, len;
@@ -73,7 +76,7 @@ struct tunnels {
     size_t count;
     /* the thread's own */
     struct tunnel *closed; /* freed between two rounds: events may name them */
-    struct flow *pausing, **pausing_end;
+    struct flow *pausing;
     unsigned char chunk[CHUNK];
 };
 
@@ -96,17 +99,20 @@ static void unpause(struct tunnels *t, struct flow *f)
     while (*at != f)
         at = &(*at)->next;
     *at = f->next;
-    if (f->next == NULL)
-        t->pausing_end = at;
     f->next = NULL;
     f->due_ns = 0;
 }
 
-static void pause_flow(struct tunnels *t, struct flow *f)
+/* With those that pause, the first that is due first. */
+static void pause_flow(struct tunnels *t, struct flow *f, int64_t pause_ns)
 {
-    f->due_ns = now_ns() + BULK_PAUSE_NS;
-    *t->pausing_end = f;
-    t->pausing_end = &f->next;
+    struct flow **at = &t->pausing;
+
+    f->due_ns = now_ns() + pause_ns;
+    while (*at != NULL && (*at)->due_ns <= f->due_ns)
+        at = &(*at)->next;
+    f->next = *at;
+    *at = f;
 }
 
 static void finish(struct tunnels *t, struct tunnel *c)
@@ -185,7 +191,8 @@ static bool splice_held(struct flow *f, int to)
 
 static bool splice_more(struct flow *f, int from, int to, size_t *n)
 {
-    ssize_t got = splice(from, NULL, f->pipe[1], NULL, CHUNK, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    ssize_t got =
+        splice(from, NULL, f->pipe[1], NULL, PIPE_SIZE, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 
     *n = got > 0 ? (size_t)got : 0;
     f->ended = got == 0;
@@ -253,7 +260,7 @@ static bool run_flow(struct tunnels *t, struct flow *f)
     else if (f->ended && !f->shut)
         f->shut = true, (void)shutdown(to->fd, SHUT_WR);
     else if (!f->ended && n >= BULK)
-        pause_flow(t, f);
+        pause_flow(t, f, i == OUTSIDE && n > FAST ? FAST_PAUSE_NS : BULK_PAUSE_NS);
     else if (!f->ended)
         arm(t, from, EPOLLIN);
     return true;
@@ -381,7 +388,6 @@ enum sbx_code tunnels_start(struct tunnels **out, struct sbx_err *err)
     enum sbx_code code = SBX_OK;
 
     (void)pthread_mutex_init(&t->lock, NULL);
-    t->pausing_end = &t->pausing;
     t->epoll = epoll_create1(EPOLL_CLOEXEC);
     t->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (t->epoll < 0 || t->wake < 0 || epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->wake, &e) < 0)

@@ -4,8 +4,9 @@
 /* The connections of sandboxes to the egress proxy: bytes both ways between two sockets, on one
  * thread of its own, so that traffic holds up no execution.
  *
- * Bounds: connections in all and for each sandbox; what waits for a slow reader is at most one
- * chunk each way beside the sockets' own buffers, and nothing more is read until it is gone. */
+ * Bounds: connections in all and for each sandbox; what waits for a slow reader is at most a chunk
+ * or a pipe (1 MB) each way beside the sockets' own buffers, and nothing more is read until it is
+ * gone. */
 
 #include <stdbool.h>
 #include <stddef.h>

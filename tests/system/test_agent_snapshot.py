@@ -5,6 +5,7 @@ private files of a personal run; the relay to the egress proxy."""
 import hashlib
 import io
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -305,6 +306,18 @@ class Relay(unittest.TestCase):
         sock.close()
         r = self.box.finish(stream)
         self.assertEqual(bytes(r.out), big)
+
+    def test_much_in_parts_of_every_size_arrives_in_order(self):
+        """The relay reads several parts by one call, some of them not full."""
+        stream = self.box.begin("sh", "-c", "nc 127.0.0.1 3128 </dev/null | md5sum")
+        sock = self.relayed()
+        digest, chance = hashlib.md5(), random.Random(6)
+        for size in (1, 50, 4096, 65535, 200_000, 700_000, 1_500_000) * 8:
+            part = chance.randbytes(chance.randint(1, size))
+            digest.update(part)
+            sock.sendall(part)
+        sock.close()
+        self.assertEqual(bytes(self.box.finish(stream).out).split()[0].decode(), digest.hexdigest())
 
     def test_many_and_a_gateway_that_refuses(self):
         streams = [self.box.begin("sh", "-c", f"printf {i} | nc 127.0.0.1 3128") for i in range(150)][:120]
