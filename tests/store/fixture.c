@@ -1,5 +1,6 @@
 #include "store/fixture.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +222,33 @@ const char *world_sql_fails(struct world *w, const char *sql)
     state = arena_strdup(w->a, state);
     PQclear(res);
     return state;
+}
+
+void world_kill(struct world *w, const char *name)
+{
+    world_sql(w, arena_printf(w->a,
+                              "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                              "WHERE application_name = '%s'",
+                              name));
+}
+
+void *world_kill_when_waiting(void *world)
+{
+    struct world mine = *(struct world *)world, *w = &mine;
+
+    mine.a = arena_new(); /* an arena is of one thread */
+    for (int i = 0; i < 2000; i++) {
+        const char *n = world_sql(w, "SELECT count(*) FROM pg_stat_activity "
+                                     "WHERE application_name = 'test' "
+                                     "AND wait_event_type = 'Lock'");
+        if (strcmp(n, "0") != 0)
+            break;
+        (void)poll(NULL, 0, 2);
+    }
+    world_kill(w, "test");
+    world_sql(w, "ROLLBACK");
+    arena_free(mine.a);
+    return NULL;
 }
 
 struct together {

@@ -79,6 +79,12 @@ const char *world_sql(struct world *w, const char *sql);
 /* SQL that must fail; its SQLSTATE. */
 const char *world_sql_fails(struct world *w, const char *sql);
 
+/* Ends the backend of every connection with this name: "test" is the world's own. */
+void world_kill(struct world *w, const char *name);
+/* A thread's main; its argument is the world, whose raw connection holds a lock in a transaction:
+ * kills "test" once it waits for a lock, then rolls the transaction back. Gives NULL. */
+void *world_kill_when_waiting(void *world);
+
 /* fn(i, arg) in n threads at once, each with a connection of its own. */
 void world_together(struct world *w, int n, void (*fn)(int i, struct store_conn *db, void *arg),
                     void *arg);

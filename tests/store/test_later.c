@@ -180,26 +180,6 @@ static void a_locked_account_holds_up_nobody_else(void **state)
 
 /* --- a connection that breaks in the middle ---------------------------------- */
 
-static void *kill_when_waiting(void *arg)
-{
-    struct world mine = *(struct world *)arg, *w = &mine;
-
-    mine.a = arena_new(); /* an arena is of one thread */
-    for (int i = 0; i < 2000; i++) {
-        const char *n = world_sql(w, "SELECT count(*) FROM pg_stat_activity "
-                                     "WHERE application_name = 'test' "
-                                     "AND wait_event_type = 'Lock'");
-        if (strcmp(n, "0") != 0)
-            break;
-        (void)poll(NULL, 0, 2);
-    }
-    world_sql(w, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-                 "WHERE application_name = 'test'");
-    world_sql(w, "ROLLBACK");
-    arena_free(mine.a);
-    return NULL;
-}
-
 static void creates_cut_off_in_the_middle_are_made_once(void **state)
 {
     struct world *w = *state;
@@ -211,7 +191,7 @@ static void creates_cut_off_in_the_middle_are_made_once(void **state)
     /* The first has made its sandbox and waits to write the event. */
     world_sql(w, "LOCK TABLE sandboxd.sandbox_events IN EXCLUSIVE MODE");
     leave_all(w, &b);
-    assert_int_equal(pthread_create(&killer, NULL, kill_when_waiting, w), 0);
+    assert_int_equal(pthread_create(&killer, NULL, world_kill_when_waiting, w), 0);
     assert_true(store_settle(w->db));
     pthread_join(killer, NULL);
     assert_string_equal(rows_of(w, w->account.account_id), "0");
@@ -291,7 +271,7 @@ static void reads_cut_off_in_the_middle_ask_again(void **state)
     world_sql(w, "LOCK TABLE sandboxd.sandboxes");
     for (int i = 0; i < 2; i++)
         l[i] = store_sandbox_get_later(w->db, w->account.account_id, a.sandbox_id, w->a, &got[i]);
-    assert_int_equal(pthread_create(&killer, NULL, kill_when_waiting, w), 0);
+    assert_int_equal(pthread_create(&killer, NULL, world_kill_when_waiting, w), 0);
     assert_true(store_settle(w->db));
     pthread_join(killer, NULL);
     for (int i = 0; i < 2; i++) {

@@ -25,23 +25,14 @@ static void pg(const char *verb)
     free(argv[2]);
 }
 
-/* Ends the backend of every connection with this name. */
-static void terminate(struct world *w, const char *name)
-{
-    world_sql(w, arena_printf(w->a,
-                              "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-                              "WHERE application_name = '%s'",
-                              name));
-}
-
 static void a_connection_lost_while_idle_costs_nothing(void **state)
 {
     struct world *w = *state;
     struct store_account a;
 
-    terminate(w, "test");
+    world_kill(w, "test");
     OK(store_account_create(w->db, "a write", w->a, &a, &err)); /* found dead before it was sent */
-    terminate(w, "test");
+    world_kill(w, "test");
     OK(store_account_get(w->db, a.account_id, w->a, &a, &err));
 }
 
@@ -58,7 +49,7 @@ static enum sbx_code cut_tx(struct store_conn *db, void *arg, struct sbx_err *er
 
     if (code != SBX_OK)
         return code;
-    terminate(c->w, "test");
+    world_kill(c->w, "test");
     if (c->at_end)
         return SBX_OK; /* the COMMIT meets the dead connection */
     return store_account_get(db, c->account.account_id, c->w->a, &c->account, err);
@@ -78,25 +69,6 @@ static void a_connection_lost_in_mid_transaction_leaves_nothing(void **state)
 
 /* A create that waits for the account's lock when its backend dies: nothing was made, and the
  * repeat makes one. */
-static void *kill_when_waiting(void *arg)
-{
-    struct world mine = *(struct world *)arg, *w = &mine;
-
-    mine.a = arena_new(); /* an arena is of one thread */
-    for (int i = 0; i < 2000; i++) {
-        const char *n = world_sql(w, "SELECT count(*) FROM pg_stat_activity "
-                                     "WHERE application_name = 'test' "
-                                     "AND wait_event_type = 'Lock'");
-        if (strcmp(n, "0") != 0)
-            break;
-        (void)poll(NULL, 0, 2);
-    }
-    terminate(w, "test");
-    world_sql(w, "ROLLBACK");
-    arena_free(mine.a);
-    return NULL;
-}
-
 static void a_create_cut_off_in_the_middle_makes_one_when_repeated(void **state)
 {
     struct world *w = *state;
@@ -109,7 +81,7 @@ static void a_create_cut_off_in_the_middle_makes_one_when_repeated(void **state)
     world_sql(w, arena_printf(w->a,
                               "SELECT 1 FROM sandboxd.accounts WHERE account_id = '%s' FOR UPDATE",
                               in.account_id));
-    assert_int_equal(pthread_create(&killer, NULL, kill_when_waiting, w), 0);
+    assert_int_equal(pthread_create(&killer, NULL, world_kill_when_waiting, w), 0);
     /* The store repeats it by itself, since a repeat is harmless: one sandbox, and it is ours. */
     OK(store_sandbox_create(w->db, &in, w->a, &out, &err));
     pthread_join(killer, NULL);
@@ -252,7 +224,7 @@ static void revocation_and_wake_ups_are_heard(void **state)
     store_waker_kick(waker);
     pump_until(l, &h, &h.wake, before + 1);
 
-    terminate(w, "sandboxd listen");
+    world_kill(w, "sandboxd listen");
     pump_until(l, &h, &h.down, 1);
     assert_false(store_listener_up(l));
     pump_until(l, &h, &h.up, 2);
