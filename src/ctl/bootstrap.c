@@ -1,7 +1,7 @@
 /* bootstrap: the first objects of a standalone server, made once.  Each step looks for what is
  * there by name before it makes it, so a run that was interrupted goes on where it stopped.  Its
- * result is <state>/client.json (where, token file, ids) and <state>/token, both for their owner
- * only. */
+ * result is <state>/client.json (where, the certificate there, token file, ids) and <state>/token,
+ * both for their owner only. */
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -208,6 +208,7 @@ static enum ctl_exit write_client(struct ctl *c, const struct first *f, const ch
     SCOPED_FREE char *text = NULL;
 
     json_put_str(j, "url", ctl_arg(c, "--public-url"));
+    json_put_str(j, "caFile", ctl_arg(c, "--public-ca"));
     json_put_str(j, "adminSocket", ctl_admin_socket(c));
     json_put_str(j, "tokenFile", token_file);
     json_put_str(j, "accountId", f->account);
@@ -255,6 +256,7 @@ enum ctl_exit ctl_run_bootstrap(struct ctl *c, struct sbx_err *err)
     if (rc == CTL_DONE)
         rc = make_region(c, &f, arena_printf(c->arena, "%s/backend", dir), err);
     c->url = ctl_arg(c, "--public-url");
+    c->ca_file = ctl_arg(c, "--public-ca");
     c->token_file = token;
     if (rc == CTL_DONE && ctl_arg(c, "--rootfs") != NULL)
         rc = make_template(c, &f, err);

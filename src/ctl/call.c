@@ -79,6 +79,7 @@ const char *ctl_admin_socket(struct ctl *c)
 struct target {
     const char *base; /* scheme and host */
     const char *unix_path;
+    const char *ca_file; /* NULL: the system's trust anchors */
     struct secret *bearer;
 };
 
@@ -87,8 +88,11 @@ static enum ctl_exit user_target(struct ctl *c, struct target *t, struct sbx_err
     const char *url = c->url != NULL ? c->url : getenv("SANDBOXCTL_URL");
     const char *file = c->token_file != NULL ? c->token_file : getenv("SANDBOXCTL_TOKEN_FILE");
 
-    if ((url == NULL || url[0] == 0) && ctl_client(c) != NULL)
+    t->ca_file = c->ca_file;
+    if ((url == NULL || url[0] == 0) && ctl_client(c) != NULL) {
         url = json_get_str(ctl_client(c), "url", NULL);
+        t->ca_file = json_get_str(ctl_client(c), "caFile", NULL);
+    }
     if (url == NULL || url[0] == 0) {
         return ctl_fail(
             err, CTL_USAGE,
@@ -165,6 +169,7 @@ static enum ctl_exit send_to(struct ctl *c, const struct target *t, struct net_s
     *err = (struct sbx_err){ .code = SBX_OK }; /* an earlier call of this run may have failed */
 
     spec->unix_path = t->unix_path;
+    spec->ca_file = t->ca_file;
     spec->bearer = t->bearer;
     spec->answer_max = CTL_ANSWER_MAX;
     if (net_request(NULL, spec, c->arena, &answer, err) != SBX_OK)

@@ -105,6 +105,7 @@ struct ctl {
     const char *url;        /* --url */
     const char *token_file; /* --token-file */
     const char *state;      /* --state: folder of a standalone server */
+    const char *ca_file;    /* bootstrap's: trusted at url, NULL: the system's anchors */
     /* what was found */
     json_t *client; /* <state>/client.json, NULL when there is none */
     json_t *answer; /* the last answer's body, also a refusal; NULL when none came */

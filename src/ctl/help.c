@@ -322,6 +322,6 @@ enum ctl_exit ctl_run_man(struct ctl *c, struct sbx_err *err)
         "for the options of these names; SANDBOXCTL_ACCOUNT, SANDBOXCTL_APP,\n"
         "SANDBOXCTL_TEMPLATE and SANDBOXCTL_REGION for the verbs' options.\n"
         ".SH FILES\n.TP\n.B /var/lib/sandboxd/client.json\n"
-        "what a standalone server made first: its url, token file and ids, used as defaults.");
+        "what a standalone server made first: its url with the certificate there, token file and ids, used as defaults.");
     return CTL_DONE;
 }

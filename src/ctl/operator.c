@@ -214,6 +214,7 @@ const struct ctl_verb ctl_operator_verbs[] = {
         NULL, NULL, ctl_run_bootstrap,
         { "--dir", CTL_TEXT, CTL_REQUIRED, NULL, "DIR", "the state folder" },
         { "--public-url", CTL_TEXT, CTL_REQUIRED, NULL, "URL", "the public listener" },
+        { "--public-ca", CTL_TEXT, 0, NULL, "FILE", "trust this certificate there" },
         { "--region-name", CTL_TEXT, CTL_REQUIRED, NULL, "NAME", "the region" },
         { "--region-socket", CTL_TEXT, CTL_REQUIRED, NULL, "PATH", "its gateway's socket" },
         { "--rootfs", CTL_TEXT, 0, NULL, "DIR", "the first image; without, no template is made" }),

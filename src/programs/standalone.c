@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/options.h"
 #include "base/config.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -41,6 +42,9 @@ static const struct config_option OPTIONS[] = {
       "Address of the public listener" },
     { "standalone", "port", CONFIG_INT, "8080", 0, 65535, false,
       "Port of the public listener; 0: any free one, the same at the next start when it is free" },
+    { "standalone", "public_url", CONFIG_STR, "", 0, 0, false,
+      "URL that clients use; empty: the public listener's, https when server_extra gives it a "
+      "certificate" },
     { "standalone", "region", CONFIG_STR, "local", 0, 0, false, "Name of the one region" },
     { "standalone", "rootfs", CONFIG_STR, "", 0, 0, false,
       "Root file system that becomes the first image; empty: no image and no template is made" },
@@ -343,11 +347,35 @@ static enum sbx_code start_server(struct standalone *s, struct sbx_err *err)
     return run_server(s, 0, err);
 }
 
+/* Where clients find the server, in the words of its whole configuration: server_extra may have
+ * changed address and TLS. *ca_file is the certificate that is shown there, NULL without TLS; a URL
+ * of the operator's own may lead through somebody else's, so the system's trust anchors decide. */
+static enum sbx_code find_public(struct standalone *s, const char *port, const char **url,
+                                 const char **ca_file, struct sbx_err *err)
+{
+    struct config *server = NULL;
+    const char *given = config_str(s->config, "standalone", "public_url"), *cert;
+
+    if (config_load(API_OPTIONS, API_OPTION_COUNT, "SANDBOXD", s->server_conf, 0, NULL, s->a, NULL,
+                    &server, err) != SBX_OK)
+        return err->code;
+    cert = config_str(server, "listen", "tls_cert_file");
+    *ca_file = NULL;
+    *url = given;
+    if (given[0] == 0) {
+        *ca_file = cert[0] != 0 ? arena_strdup(s->a, cert) : NULL;
+        *url = arena_printf(s->a, "%s://%s:%s", *ca_file != NULL ? "https" : "http",
+                            config_str(server, "listen", "address"), port);
+    }
+    config_free(server);
+    return SBX_OK;
+}
+
 static enum sbx_code bootstrap(struct standalone *s, struct sbx_err *err)
 {
     SCOPED_BUF struct buf port = BUF_INIT(64);
-    const char *address = config_str(s->config, "standalone", "address");
     const char *rootfs = config_str(s->config, "standalone", "rootfs");
+    const char *url = NULL, *ca_file = NULL;
     const char *argv[STANDALONE_WORDS_MAX] = { own_program(s, "sandboxctl"), "--socket",
                                                s->admin_socket };
     size_t n = 3;
@@ -356,12 +384,14 @@ static enum sbx_code bootstrap(struct standalone *s, struct sbx_err *err)
         return err_wrap(err, "the server's port");
     port.data[strcspn(port.data, "\n")] = 0;
     if (file_write(arena_printf(s->a, "%s/port", s->state), port.data, strlen(port.data), 0644,
-                   false, err) != SBX_OK)
+                   false, err) != SBX_OK ||
+        find_public(s, port.data, &url, &ca_file, err) != SBX_OK)
         return err->code;
     argv[n++] = "bootstrap";
     argv[n++] = "--dir", argv[n++] = s->state;
-    argv[n++] = "--public-url";
-    argv[n++] = arena_printf(s->a, "http://%s:%s", address, port.data);
+    argv[n++] = "--public-url", argv[n++] = url;
+    if (ca_file != NULL)
+        argv[n++] = "--public-ca", argv[n++] = ca_file;
     argv[n++] = "--region-name", argv[n++] = config_str(s->config, "standalone", "region");
     argv[n++] = "--region-socket", argv[n++] = s->region_socket;
     if (rootfs[0] != 0)

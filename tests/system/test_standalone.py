@@ -8,10 +8,12 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 
 import harness
 from harness import Client, Tenant, busybox_rootfs, main, program, wait_for
@@ -289,6 +291,45 @@ class Standalone(unittest.TestCase):
         boxes = l.tenant().list()["sandboxes"]
         self.assertTrue(boxes and all(b["status"] == "TERMINATED" for b in boxes))
         self.assertEqual(len(json.loads(l.ctl("--json", "account", "list"))["accounts"]), 1)
+        self.assertEqual(l.stop(), 0)
+
+
+class OverTls(unittest.TestCase):
+    """server_extra gives the public listener a certificate: the first objects are made over it, and clients are told."""
+
+    def test_client_json_says_https(self):
+        try:
+            harness.user_ids("sandboxd")
+            l = Launcher()
+        except harness.Missing as e:
+            self.skipTest(str(e))
+        self.addCleanup(l.remove)
+        cert, key, extra = (os.path.join(l.dir, n) for n in ("tls.pem", "tls.key", "extra.conf"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                        "-subj", "/CN=standalone", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+                       check=True, stderr=subprocess.DEVNULL)
+        os.chmod(key, 0o644)
+        with open(extra, "w") as f:
+            f.write(f"[listen]\ntls_cert_file = {cert}\ntls_key_file = {key}\n")
+        l.flags.append(f"--standalone-server_extra={extra}")
+        l.start()
+        client = l.client()
+        self.assertRegex(client["url"], r"^https://127\.0\.0\.1:\d+$")
+        self.assertEqual(client["caFile"], cert)
+        with urllib.request.urlopen(client["url"] + "/readyz", context=ssl.create_default_context(cafile=cert)) as answer:
+            self.assertEqual(answer.status, 200)
+        templates = json.loads(l.ctl("--json", "template", "list", "--account", client["accountId"]))["templates"]
+        self.assertEqual([t["templateId"] for t in templates], [client["templateId"]])
+        # Without a certificate again, and with an address of the operator's own.
+        self.assertEqual(l.stop(), 0)
+        os.truncate(extra, 0)
+        l.start()
+        self.assertRegex(l.client()["url"], r"^http://127\.0\.0\.1:\d+$")
+        self.assertNotIn("caFile", l.client())
+        self.assertEqual(l.stop(), 0)
+        l.flags.append("--standalone-public_url=https://sandboxes.example")
+        l.start()
+        self.assertEqual((l.client()["url"], "caFile" in l.client()), ("https://sandboxes.example", False))
         self.assertEqual(l.stop(), 0)
 
 
