@@ -235,6 +235,7 @@ static const struct api_field templates_answer[] = {
     OK_ROW,
     F_STR("accountId", REQ, 0, 0, "The account asked for."),
     F_OBJS("templates", REQ, 0, 0, &API_TEMPLATE, "Newest first."),
+    F_STR("nextCursor", OPT, 0, 0, "Pass it as cursor for what follows; absent at the end."),
 };
 SCHEMA(API_TEMPLATES_ANSWER, "SandboxTemplatesAnswer", templates_answer);
 

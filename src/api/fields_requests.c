@@ -166,6 +166,9 @@ static const struct api_field templates_query[] = {
     ACCOUNT,
     F_ID("appId", OPT, "App filter."),
     F_BOOL("includeDeprecated", OPT, "Include deprecated templates; default false."),
+    F_INT("limit", OPT, 1, INT64_MAX,
+          "Templates per page; default 500, above it is served as 500."),
+    F_STR("cursor", OPT, 1, API_CURSOR_MAX, "nextCursor of the answer before."),
 };
 SCHEMA(API_TEMPLATES_QUERY, NULL, templates_query);
 

@@ -7,7 +7,7 @@
 
 api_handler_fn api_sandbox_create, api_sandbox_get, api_sandbox_list, api_sandbox_terminate,
     api_sandbox_pause, api_sandbox_resume, api_sandbox_execute;
-api_shape_fn api_sandbox_create_shape, api_sandbox_list_shape, api_execute_shape,
+api_shape_fn api_sandbox_create_shape, api_cursor_shape, api_execute_shape,
     api_template_save_shape, api_revision_shape, api_token_shape, api_region_shape,
     api_backend_shape, api_issuer_shape;
 api_handler_fn api_template_save, api_template_get, api_template_list, api_revision_create;

@@ -52,7 +52,7 @@ static const struct route SANDBOXES[] = {
                      SBX_E_VOLUME_PENDING_PURGE, SBX_E_QUOTA, SBX_E_IDEMPOTENCY_UNAVAILABLE } END)),
     GET_ROW("/sandboxes", "sandbox_list",
         (READ("List sandboxes", &API_SANDBOXES_QUERY, &API_SANDBOXES_ANSWER, api_sandbox_list),
-         .shape = api_sandbox_list_shape END)),
+         .shape = api_cursor_shape END)),
     GET_LANE_ROW("/sandbox", "sandbox_get", LANE_GET,
         (READ("Get a sandbox", &API_SANDBOX_QUERY, &API_SANDBOX_ANSWER, api_sandbox_get),
          .errors = { SBX_E_NOT_FOUND } END)),
@@ -84,7 +84,7 @@ static const struct route SANDBOXES[] = {
 static const struct route TEMPLATES[] = {
     GET_ROW("/sandbox-templates", "template_list",
         (READ("List sandbox templates", &API_TEMPLATES_QUERY, &API_TEMPLATES_ANSWER,
-              api_template_list) END)),
+              api_template_list), .shape = api_cursor_shape END)),
     GET_ROW("/sandbox-template", "template_get",
         (READ("Get a sandbox template", &API_TEMPLATE_QUERY, &API_TEMPLATE_ANSWER,
               api_template_get), .errors = { SBX_E_NOT_FOUND } END)),

@@ -209,7 +209,7 @@ const char *api_next_cursor(struct arena *a, const struct store_sandboxes *rows)
     return api_cursor_text(a, &cursor);
 }
 
-enum sbx_code api_sandbox_list_shape(const json_t *args, struct sbx_err *err)
+enum sbx_code api_cursor_shape(const json_t *args, struct sbx_err *err)
 {
     const char *text = json_get_str(args, "cursor", NULL);
     struct api_cursor cursor;

@@ -1,7 +1,9 @@
 #include <string.h>
 
+#include "api/cursor.h"
 #include "api/handlers.h"
 #include "api/render.h"
+#include "base/str.h"
 #include "domain/slug.h"
 #include "domain/valid.h"
 
@@ -67,18 +69,36 @@ enum sbx_code api_template_get(struct api_call *c, struct sbx_err *err)
 
 enum sbx_code api_template_list(struct api_call *c, struct sbx_err *err)
 {
-    struct store_templates rows;
-    json_t *list;
+    const char *text = json_get_str(c->args, "cursor", NULL);
+    int64_t limit = json_get_int(c->args, "limit", STORE_LIST_MAX);
+    struct store_template_filter filter = {
+        .account_id = c->account_id,
+        .app_id = json_get_str(c->args, "appId", NULL),
+        .include_deprecated = json_get_bool(c->args, "includeDeprecated", false),
+        .limit = (int)(limit < STORE_LIST_MAX ? limit : STORE_LIST_MAX),
+    };
+    struct store_templates rows = { 0 };
+    struct api_cursor cursor;
+    json_t *list, *body;
 
-    if (store_template_list(c->db, c->account_id, json_get_str(c->args, "appId", NULL),
-                            json_get_bool(c->args, "includeDeprecated", false), c->a, &rows,
-                            err) != SBX_OK)
+    if (text != NULL && api_cursor_parse(text, &cursor)) {
+        filter.before_ms = cursor.created_ms;
+        filter.before_id = cursor.id;
+    }
+    if (store_template_list(c->db, &filter, c->a, &rows, err) != SBX_OK)
         return err->code;
     list = json_array();
     for (size_t i = 0; i < rows.count; i++)
         (void)json_array_append_new(list, api_render_template(&rows.rows[i]));
-    response_ok(c->res, 200,
-                json_pack("{s:s, s:o}", "accountId", c->account_id, "templates", list));
+    body = json_pack("{s:s, s:o}", "accountId", c->account_id, "templates", list);
+    if (rows.more) {
+        const struct store_template *last = &rows.rows[rows.count - 1];
+
+        cursor.created_ms = last->created_at_ms;
+        (void)str_copy(cursor.id, sizeof(cursor.id), last->template_id);
+        json_put_str(body, "nextCursor", api_cursor_text(c->a, &cursor));
+    }
+    response_ok(c->res, 200, body);
     return SBX_OK;
 }
 

@@ -54,8 +54,11 @@ const struct store_stmt STORE_STMT_TEMPLATES[] = {
                         "SELECT " TEMPLATE_COLUMNS " FROM sandboxd.templates t "
                         "WHERE t.account_id = $1 AND ($2::text IS NULL OR t.app_id = $2) "
                         "AND ($3::boolean OR t.deprecated_at IS NULL) "
-                        "ORDER BY t.created_at DESC, t.template_id DESC LIMIT $4",
-                        4, true },
+                        "AND (t.created_at, t.template_id) < "
+                        "(coalesce(to_timestamp($4::bigint / 1000.0), 'infinity'), "
+                        "coalesce($5::text, '')) "
+                        "ORDER BY t.created_at DESC, t.template_id DESC LIMIT $6",
+                        6, true },
     /* The number is taken and the row written by one statement, under the template's row lock: no
      * number is taken twice, and one whose insert fails is given back. */
     [REVISION_CREATE] = { "revision_create",
@@ -218,21 +221,20 @@ enum sbx_code store_template_get(struct store_conn *db, const char *account_id,
     return SBX_OK;
 }
 
-enum sbx_code store_template_list(struct store_conn *db, const char *account_id, const char *app_id,
-                                  bool include_deprecated, struct arena *a,
-                                  struct store_templates *out, struct sbx_err *err)
+enum sbx_code store_template_list(struct store_conn *db, const struct store_template_filter *f,
+                                  struct arena *a, struct store_templates *out, struct sbx_err *err)
 {
     SCOPED_RESULT PGresult *res = NULL;
     struct store_args q = { 0 };
 
-    store_arg_text(&q, account_id);
-    store_arg_text(&q, app_id);
-    store_arg_bool(&q, include_deprecated);
-    store_arg_int(&q, STORE_LIST_MAX);
-    enum sbx_code code = store_run(db, &S[TEMPLATE_LIST], &q, &res, err);
+    store_arg_text(&q, f->account_id);
+    store_arg_text(&q, f->app_id);
+    store_arg_bool(&q, f->include_deprecated);
+    store_arg_null_int(&q, f->before_id ? f->before_ms : 0);
+    enum sbx_code code = store_page(db, &S[TEMPLATE_LIST], &q, f->before_id, f->limit, &res,
+                                    &out->count, &out->more, err);
     if (code != SBX_OK)
         return code;
-    out->count = (size_t)PQntuples(res);
     out->rows = store_rows(res, out->count, a, template_row, sizeof(*out->rows));
     return SBX_OK;
 }

@@ -21,6 +21,7 @@ struct store_template {
 struct store_templates {
     struct store_template *rows;
     size_t count;
+    bool more;
 };
 
 struct store_revision {
@@ -69,11 +70,18 @@ MUST_USE enum sbx_code store_template_get(struct store_conn *db, const char *acc
                                           const char *template_id, struct arena *a,
                                           struct store_template *out,
                                           struct store_revision *revision, struct sbx_err *err);
-/* app_id: NULL for all. Newest first, at most STORE_LIST_MAX. */
-MUST_USE enum sbx_code store_template_list(struct store_conn *db, const char *account_id,
-                                           const char *app_id, bool include_deprecated,
-                                           struct arena *a, struct store_templates *out,
-                                           struct sbx_err *err);
+struct store_template_filter {
+    const char *account_id;
+    const char *app_id; /* NULL: all */
+    bool include_deprecated;
+    int64_t before_ms;     /* with before_id: those made before it */
+    const char *before_id; /* NULL: from the newest */
+    int limit;             /* 1..STORE_LIST_MAX */
+};
+/* Newest first. */
+MUST_USE enum sbx_code store_template_list(struct store_conn *db,
+                                           const struct store_template_filter *f, struct arena *a,
+                                           struct store_templates *out, struct sbx_err *err);
 
 /* revision_id, revision and created_at_ms of `in` are ignored. Two at once get two numbers.
  * SBX_E_NOT_FOUND: no such template in this account. */

@@ -206,10 +206,24 @@ static void slugs_take_the_next_free_one(void **state)
     assert_true(after.enabled);
     assert_true(after.deprecated_at_ms > 0);
     struct store_templates list;
-    OK(store_template_list(w->db, in.account_id, NULL, false, w->a, &list, &err));
+    struct store_template_filter filter = { .account_id = in.account_id, .limit = 100 };
+    OK(store_template_list(w->db, &filter, w->a, &list, &err));
     assert_int_equal(list.count, 4);
-    OK(store_template_list(w->db, in.account_id, NULL, true, w->a, &list, &err));
+    assert_false(list.more);
+    filter.include_deprecated = true;
+    OK(store_template_list(w->db, &filter, w->a, &list, &err));
     assert_int_equal(list.count, 5);
+    /* The same in pages of two. */
+    struct store_templates page = { .more = true };
+    filter.limit = 2;
+    for (size_t seen = 0; page.more; seen += page.count) {
+        OK(store_template_list(w->db, &filter, w->a, &page, &err));
+        assert_true(seen + page.count <= list.count && page.more == (seen + 2 < list.count));
+        for (size_t i = 0; i < page.count; i++)
+            assert_string_equal(page.rows[i].template_id, list.rows[seen + i].template_id);
+        filter.before_ms = page.rows[page.count - 1].created_at_ms;
+        filter.before_id = page.rows[page.count - 1].template_id;
+    }
     in.account_id = "other";
     FAILS(SBX_E_NOT_FOUND, store_template_save(w->db, &in, w->a, &after, &created, &err));
     struct store_revision none;

@@ -129,7 +129,8 @@ def write_page(stack):
            "REVISION_ID", lambda b: b["revision"]["revisionId"])
     p.call("Get a sandbox template", "GET", "/sandbox-template", {"accountId": a, "templateId": template}, 200,
            "`currentRevision` is null when there is none yet.")
-    p.call("List sandbox templates", "GET", "/sandbox-templates", {"accountId": a, "includeDeprecated": "false"}, 200)
+    p.call("List sandbox templates", "GET", "/sandbox-templates", {"accountId": a, "includeDeprecated": "false"}, 200,
+           "Newest first, 500 in one answer or `limit` when that is less. `nextCursor` comes when there is more; pass it as `cursor`.")
 
     p.section("Sandboxes")
     create = {"accountId": a, "appId": t.app, "templateId": template, "workloadProfile": "QUAVE_INTERACTIVE_AGENT",

@@ -85,6 +85,24 @@ class Templates(SystemTest):
         self.assertEqual(self.names(appId="0" * 26), [])
         self.assertEqual(self.save(404, name="x", appId="0" * 26).code, "NOT_FOUND")
 
+    def test_list_in_pages(self):
+        tenant = self.stack.tenant(region="test-1", template=False)
+        path = f"/sandbox-templates?accountId={tenant.account}"
+        made = [tenant.call("POST", "/sandbox-template/save", {"accountId": tenant.account, "name": f"t{i}"}, 201)
+                .json["template"]["templateId"] for i in range(5)]
+        whole = tenant.call("GET", path, status=200).json
+        self.assertNotIn("nextCursor", whole)
+        self.assertEqual([t["templateId"] for t in whole["templates"]], made[::-1])
+        pages, cursor = [], ""
+        while cursor is not None:
+            answer = tenant.call("GET", path + "&limit=2" + cursor, status=200).json
+            pages.append([t["templateId"] for t in answer["templates"]])
+            cursor = "&cursor=" + answer["nextCursor"] if "nextCursor" in answer else None
+        self.assertEqual(pages, [made[:2:-1], made[2:0:-1], made[:1]])
+        self.assertEqual(tenant.call("GET", path + "&limit=1000000", status=200).json, whole)
+        for bad in ("cursor=abc", "limit=0", "limit=x"):
+            self.assertEqual(tenant.call("GET", path + "&" + bad, status=400).json["data"]["field"], bad.split("=")[0])
+
     def test_another_accounts_template_is_not_there(self):
         other = self.stack.tenant(region="test-1", template=False)
         t = self.template(name="mine")
