@@ -199,6 +199,20 @@ static enum sbx_code open_parent(int root_fd, const char *path, const char **las
     return SBX_OK;
 }
 
+enum sbx_code image_fs_drop_link(int root_fd, const char *path, struct sbx_err *err)
+{
+    SCOPED_FD int parent = -1;
+    const char *last = NULL;
+    struct stat st;
+
+    if (open_parent(root_fd, path, &last, &parent, err) != SBX_OK)
+        return err->code;
+    if (fstatat(parent, last, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) &&
+        unlinkat(parent, last, 0) < 0)
+        return err_sys(err, SBX_E_INTERNAL, "make a mount point in the image");
+    return SBX_OK;
+}
+
 enum sbx_code image_fs_point(int root_fd, const char *path, bool folder, struct sbx_err *err)
 {
     SCOPED_FD int parent = -1;

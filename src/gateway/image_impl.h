@@ -108,6 +108,8 @@ MUST_USE enum sbx_code image_fs_write(int dir_fd, const char *path, const void *
                                       struct sbx_err *err); /* new file 0600, synced */
 MUST_USE enum sbx_code image_fs_point(int root_fd, const char *path, bool folder,
                                       struct sbx_err *err);
+/* Removes path when it is a link itself; whatever else is there stays. */
+MUST_USE enum sbx_code image_fs_drop_link(int root_fd, const char *path, struct sbx_err *err);
 
 /* image_user.c */
 MUST_USE enum sbx_code image_user_resolve(int root_fd, const char *user, struct arena *a,

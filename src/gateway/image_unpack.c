@@ -12,17 +12,18 @@
 
 enum { PATH_SIZE = 256 };
 
-/* Where something is bound over in every sandbox. */
+/* Where something is bound over in every sandbox. A folder that is hidden whole need not be the one
+ * that an image's link names: the runtime mounts nothing over a link. */
 static const struct {
     const char *path;
-    bool folder;
+    enum { POINT_FILE, POINT_FOLDER, POINT_HIDDEN } kind;
 } mount_points[] = {
-    { "/workspace", true },    { "/proc", true },
-    { "/dev", true },          { "/sys", true },
-    { "/tmp", true },          { "/run", true },
-    { "/run/sandboxd", true }, { "/run/warren", true },
-    { "/etc", true },          { "/etc/resolv.conf", false },
-    { "/etc/hosts", false },   { "/etc/hostname", false },
+    { "/workspace", POINT_HIDDEN },    { "/proc", POINT_HIDDEN },
+    { "/dev", POINT_HIDDEN },          { "/sys", POINT_HIDDEN },
+    { "/tmp", POINT_HIDDEN },          { "/run", POINT_HIDDEN },
+    { "/run/sandboxd", POINT_HIDDEN }, { "/run/warren", POINT_HIDDEN },
+    { "/etc", POINT_FOLDER },          { "/etc/resolv.conf", POINT_FILE },
+    { "/etc/hosts", POINT_FILE },      { "/etc/hostname", POINT_FILE },
 };
 
 static const char default_path[] =
@@ -277,8 +278,13 @@ static enum sbx_code finish_root(struct image_store *s, const char *work, json_t
     root_fd = openat(s->dir_fd, path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (root_fd < 0)
         return err_sys(err, SBX_E_INTERNAL, "open the unpacked image");
-    for (size_t i = 0; code == SBX_OK && i < COUNT_OF(mount_points); i++)
-        code = image_fs_point(root_fd, mount_points[i].path, mount_points[i].folder, err);
+    for (size_t i = 0; code == SBX_OK && i < COUNT_OF(mount_points); i++) {
+        if (mount_points[i].kind == POINT_HIDDEN)
+            code = image_fs_drop_link(root_fd, mount_points[i].path, err);
+        if (code == SBX_OK)
+            code = image_fs_point(root_fd, mount_points[i].path, mount_points[i].kind != POINT_FILE,
+                                  err);
+    }
     if (code == SBX_OK)
         code = describe(config, root_fd, meta, err);
     json_put_int(meta, "bytes", bytes);

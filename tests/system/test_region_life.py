@@ -30,6 +30,17 @@ class Life(RegionTest):
         self.assertIsNone(self.get(box))
         self.assert_gone(box)
 
+    def test_an_image_whose_folders_are_links(self):
+        def links(rootfs):
+            os.makedirs(os.path.join(rootfs, "var/run"))
+            for folder, target in (("run", "/var/run"), ("tmp", "var/tmp"), ("workspace", "root"), ("dev", "/nowhere")):
+                os.rmdir(os.path.join(rootfs, folder))
+                os.symlink(target, os.path.join(rootfs, folder))
+
+        box = self.deploy(image=self.make_image(links, name="links"))
+        self.assertEqual(self.execute(box, ["sh", "-c", "echo x >/workspace/f && echo x >/tmp/f && cat /tmp/f"])["stdout"], "x\n")
+        self.delete(box)
+
     def test_repeated_operation_gets_the_first_result(self):
         box, body = new_id(), self.deploy_body()
         first = self.must("PUT", f"/v1/sandboxes/{box}", body)

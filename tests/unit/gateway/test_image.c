@@ -154,6 +154,8 @@ static void make_tree(const char *root, const char *marker)
     assert_int_equal(symlink("../../../../../../../etc/passwd", p), 0);
     (void)snprintf(p, sizeof(p), "%s/workspace", path(root));
     assert_int_equal(symlink("/opt", p), 0);
+    (void)snprintf(p, sizeof(p), "%s/run", path(root));
+    assert_int_equal(symlink("/var", p), 0);
     (void)snprintf(p, sizeof(p), "%s/escape", path(root));
     assert_int_equal(symlink("../../../../../../../../tmp", p), 0);
     (void)snprintf(p, sizeof(p), "%s/etc/passwd", path(root));
@@ -306,6 +308,11 @@ static void pulled_image_says_what_it_is(void **state)
     (void)snprintf(p, sizeof(p), "%s/run/sandboxd", im.rootfs);
     assert_int_equal(lstat(p, &st), 0);
     assert_true(S_ISDIR(st.st_mode));
+    (void)snprintf(p, sizeof(p), "%s/run", im.rootfs);
+    assert_int_equal(lstat(p, &st), 0);
+    assert_true(S_ISDIR(st.st_mode)); /* as is the folder that is mounted over as a whole */
+    (void)snprintf(p, sizeof(p), "%s/var/sandboxd", im.rootfs);
+    assert_int_equal(lstat(p, &st), -1);
     assert_int_equal(stat(path("store"), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
     image_release(t.store, im.digest);
