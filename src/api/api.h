@@ -40,6 +40,7 @@ struct api_config {
     int64_t output_max;     /* bytes kept of one stream of an execution */
     int64_t purge_delay_ms; /* of a removed volume */
     int64_t terminate_wait_ms;
+    int account_templates, template_revisions, account_volumes; /* at most, 0: no limit */
     int token_cache_max; /* entries */
     int token_cache_s;   /* the longest life of an entry */
     int rate_per_s;      /* requests a second of one token, 0: no limit */

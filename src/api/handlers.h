@@ -32,6 +32,10 @@ uint32_t api_statuses_of(const char *list);
 struct store_sandboxes;
 /* The cursor of what follows these rows, or NULL. */
 const char *api_next_cursor(struct arena *a, const struct store_sandboxes *rows);
+/* SBX_E_LIMIT_REACHED when there are `max` of them (0: no limit), `what` in words; data names the row
+ * of [limits]. Requests of one moment may pass it together. */
+MUST_USE enum sbx_code api_limit_held(struct api_call *c, const char *name, int max, int have,
+                                      const char *what, struct sbx_err *err);
 
 api_handler_fn api_openapi, api_ready;
 route_fn api_health, api_metrics;

@@ -59,6 +59,9 @@ const struct config_option API_OPTIONS[] = {
     { "limits", "suspended_retention_s", CONFIG_INT, "604800", 1, 31536000, false, "Default suspendedRetentionSeconds" },
     { "limits", "output_max", CONFIG_INT, "4194304", 1024, 67108864, false, "Bytes kept of one output stream of a command" },
     { "limits", "account_requests", CONFIG_INT, "0", 0, 1000000, true, "Requests of one account under way at once, commands included; more: 429; 0: no limit" },
+    { "limits", "account_templates", CONFIG_INT, "1000", 0, 1000000, false, "Templates of an account, deprecated ones too; more: 409; 0: no limit" },
+    { "limits", "template_revisions", CONFIG_INT, "10000", 0, 1000000, false, "Revisions of a template; more: 409; 0: no limit" },
+    { "limits", "account_volumes", CONFIG_INT, "10000", 0, 1000000, false, "Shared volumes of an account, those made for sandboxes and those pending purge too; past it none is made by name: 409; 0: no limit" },
     { "limits", "terminate_wait_s", CONFIG_INT, "30", 1, 300, false, "How long a terminate waits for the region, seconds" },
 
     /* Sandboxes */

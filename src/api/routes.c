@@ -92,11 +92,12 @@ static const struct route TEMPLATES[] = {
         (WRITE("Save a sandbox template", SCOPE_WRITE_CONFIG, &API_TEMPLATE_SAVE,
                &API_TEMPLATE_SAVED, "template.save", api_template_save),
          .status = { 201, 200 }, .shape = api_template_save_shape,
-         .errors = { SBX_E_NOT_FOUND } END)),
+         .errors = { SBX_E_NOT_FOUND, SBX_E_LIMIT_REACHED } END)),
     POST_ROW("/sandbox-template/revision", "revision_create",
         (WRITE("Create a sandbox template revision", SCOPE_WRITE_CONFIG, &API_REVISION_CREATE,
                &API_REVISION_CREATED, "template.revision", api_revision_create),
-         .status = { 201 }, .shape = api_revision_shape, .errors = { SBX_E_NOT_FOUND } END)),
+         .status = { 201 }, .shape = api_revision_shape,
+         .errors = { SBX_E_NOT_FOUND, SBX_E_LIMIT_REACHED } END)),
 };
 
 static const struct route VOLUMES[] = {
@@ -111,7 +112,7 @@ static const struct route VOLUMES[] = {
                &API_VOLUME_ANSWER, "volume.create", api_volume_create),
          .status = { 201 },
          .errors = { SBX_E_REGION_UNKNOWN, SBX_E_REGION_FORBIDDEN, SBX_E_NO_STORAGE_BACKEND,
-                     SBX_E_VOLUME_EXISTS } END)),
+                     SBX_E_VOLUME_EXISTS, SBX_E_LIMIT_REACHED } END)),
     POST_ROW("/shared-volume/remove", "volume_remove",
         (WRITE("Remove a shared volume; its data stays restorable until purgeAt",
                SCOPE_WRITE_CONFIG, &API_VOLUME_NAMED, &API_VOLUME_ANSWER, "volume.remove",

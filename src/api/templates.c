@@ -16,6 +16,29 @@ enum sbx_code api_template_save_shape(const json_t *args, struct sbx_err *err)
     return SBX_OK;
 }
 
+enum sbx_code api_limit_held(struct api_call *c, const char *name, int max, int have,
+                             const char *what, struct sbx_err *err)
+{
+    json_t *data;
+
+    if (max == 0 || have < max)
+        return SBX_OK;
+    data = response_error_data(c->res);
+    json_put_str(data, "limitName", name);
+    json_put_int(data, "limit", max);
+    return err_set(err, SBX_E_LIMIT_REACHED, "There are %d %s, as many as [limits] %s allows.",
+                   have, what, name);
+}
+
+static enum sbx_code room_for_template(struct api_call *c, struct sbx_err *err)
+{
+    int max = c->api->cfg.account_templates, have = 0;
+
+    if (max != 0 && store_template_count(c->db, c->account_id, max, &have, err) != SBX_OK)
+        return err->code;
+    return api_limit_held(c, "account_templates", max, have, "sandbox templates", err);
+}
+
 /* 1, 0, or -1 when the field was left out. */
 static int tristate(const json_t *args, const char *name)
 {
@@ -43,7 +66,8 @@ enum sbx_code api_template_save(struct api_call *c, struct sbx_err *err)
     slug_from_name(in.name, slug);
     c->object_kind = "template";
     c->object_id = in.template_id;
-    if (store_template_save(c->db, &in, c->a, &row, &created, err) != SBX_OK)
+    if ((in.template_id == NULL && room_for_template(c, err) != SBX_OK) ||
+        store_template_save(c->db, &in, c->a, &row, &created, err) != SBX_OK)
         return err->code;
     c->object_id = row.template_id;
     response_ok(c->res, created ? 201 : 200,
@@ -230,11 +254,16 @@ enum sbx_code api_revision_create(struct api_call *c, struct sbx_err *err)
 {
     struct store_revision in = { 0 }, row;
     struct store_regions usable = { 0 };
+    struct store_template of;
     json_t *body;
 
     c->object_kind = "template";
     c->object_id = json_get_str(c->args, "templateId", NULL);
     fill(c, &in);
+    if (store_template_get(c->db, c->account_id, in.template_id, c->a, &of, NULL, err) != SBX_OK ||
+        api_limit_held(c, "template_revisions", c->api->cfg.template_revisions, of.current_revision,
+                       "revisions of this template", err) != SBX_OK)
+        return err->code;
     if ((in.warm_regions != NULL &&
          store_region_list_of(c->db, c->account_id, c->a, &usable, err) != SBX_OK) ||
         store_revision_create(c->db, &in, c->a, &row, err) != SBX_OK)

@@ -51,7 +51,11 @@ enum sbx_code api_volume_get(struct api_call *c, struct sbx_err *err)
 enum sbx_code api_volume_create(struct api_call *c, struct sbx_err *err)
 {
     struct store_volume row;
+    int max = c->api->cfg.account_volumes, have = 0;
 
+    if ((max != 0 && store_volume_count(c->db, c->account_id, max, &have, err) != SBX_OK) ||
+        api_limit_held(c, "account_volumes", max, have, "shared volumes", err) != SBX_OK)
+        return err->code;
     if (store_volume_create(c->db, c->account_id, region_of(c), name_of(c),
                             (int)json_get_int(c->args, "sizeMb", 0), c->a, &row, err) != SBX_OK)
         return err->code;

@@ -141,6 +141,10 @@ MUST_USE enum sbx_code store_do_many(struct store_conn *db, const struct store_s
 /* One text as it is, for migrations and BEGIN, COMMIT, ROLLBACK: may hold several statements. */
 MUST_USE enum sbx_code store_run_text(struct store_conn *db, const char *sql, PGresult **out,
                                       struct sbx_err *err);
+/* A statement of (account, up_to) whose one value is a count. */
+MUST_USE enum sbx_code store_count(struct store_conn *db, const struct store_stmt *stmt,
+                                   const char *account_id, int up_to, int *out,
+                                   struct sbx_err *err);
 /* As store_run, not prepared, by a connection whose schema may be older than the program. */
 MUST_USE enum sbx_code store_run_once(struct store_conn *db, const char *sql,
                                       const struct store_args *args, PGresult **out,

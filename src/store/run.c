@@ -109,6 +109,22 @@ enum sbx_code store_page(struct store_conn *db, const struct store_stmt *stmt,
     return SBX_OK;
 }
 
+enum sbx_code store_count(struct store_conn *db, const struct store_stmt *stmt,
+                          const char *account_id, int up_to, int *out, struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    store_arg_text(&q, account_id);
+    store_arg_int(&q, up_to);
+    enum sbx_code code = store_run_one(db, stmt, &q, "count", &res, err);
+    if (code != SBX_OK)
+        return code;
+    struct store_row r = { .res = res };
+    *out = store_row_int32(&r);
+    return SBX_OK;
+}
+
 enum sbx_code store_run_text(struct store_conn *db, const char *sql, PGresult **out,
                              struct sbx_err *err)
 {

@@ -24,6 +24,7 @@ enum {
     TEMPLATE_UPDATE,
     TEMPLATE_GET,
     TEMPLATE_LIST,
+    TEMPLATE_COUNT,
     REVISION_CREATE,
     REVISION_GET,
 };
@@ -59,6 +60,10 @@ const struct store_stmt STORE_STMT_TEMPLATES[] = {
                         "coalesce($5::text, '')) "
                         "ORDER BY t.created_at DESC, t.template_id DESC LIMIT $6",
                         6, true },
+    [TEMPLATE_COUNT] = { "template_count",
+                         "SELECT count(*) FROM (SELECT FROM sandboxd.templates t "
+                         "WHERE t.account_id = $1 LIMIT $2) x",
+                         2, true },
     /* The number is taken and the row written by one statement, under the template's row lock: no
      * number is taken twice, and one whose insert fails is given back. */
     [REVISION_CREATE] = { "revision_create",
@@ -237,6 +242,12 @@ enum sbx_code store_template_list(struct store_conn *db, const struct store_temp
         return code;
     out->rows = store_rows(res, out->count, a, template_row, sizeof(*out->rows));
     return SBX_OK;
+}
+
+enum sbx_code store_template_count(struct store_conn *db, const char *account_id, int up_to,
+                                   int *out, struct sbx_err *err)
+{
+    return store_count(db, &S[TEMPLATE_COUNT], account_id, up_to, out, err);
 }
 
 enum sbx_code store_revision_create(struct store_conn *db, const struct store_revision *in,

@@ -83,6 +83,10 @@ MUST_USE enum sbx_code store_template_list(struct store_conn *db,
                                            const struct store_template_filter *f, struct arena *a,
                                            struct store_templates *out, struct sbx_err *err);
 
+/* How many the account has, deprecated ones too; counting stops at up_to. */
+MUST_USE enum sbx_code store_template_count(struct store_conn *db, const char *account_id,
+                                            int up_to, int *out, struct sbx_err *err);
+
 /* revision_id, revision and created_at_ms of `in` are ignored. Two at once get two numbers.
  * SBX_E_NOT_FOUND: no such template in this account. */
 MUST_USE enum sbx_code store_revision_create(struct store_conn *db, const struct store_revision *in,

@@ -12,6 +12,7 @@
 enum {
     VOLUME_LIST,
     VOLUME_GET,
+    VOLUME_COUNT,
     VOLUME_CREATE,
     VOLUME_REMOVE,
     VOLUME_RESTORE,
@@ -30,6 +31,10 @@ const struct store_stmt STORE_STMT_VOLUMES[] = {
                      "AND ($2::text IS NULL OR v.region = $2) AND v.volume_name = $3 "
                      "ORDER BY v.region LIMIT 1",
                      3, true },
+    [VOLUME_COUNT] = { "volume_count",
+                       "SELECT count(*) FROM (SELECT FROM sandboxd.volumes v "
+                       "WHERE v.account_id = $1 LIMIT $2) x",
+                       2, true },
     /* One row always: what stands in the way, or the volume that was made. */
     [VOLUME_CREATE] = { "volume_create",
                         "WITH may AS (SELECT EXISTS (SELECT FROM sandboxd.regions r "
@@ -127,6 +132,12 @@ enum sbx_code store_volume_get(struct store_conn *db, const char *account_id, co
 
     volume_key(&q, account_id, region, volume_name);
     return store_one(db, &S[VOLUME_GET], &q, "Shared volume", a, volume_row, out, err);
+}
+
+enum sbx_code store_volume_count(struct store_conn *db, const char *account_id, int up_to, int *out,
+                                 struct sbx_err *err)
+{
+    return store_count(db, &S[VOLUME_COUNT], account_id, up_to, out, err);
 }
 
 enum sbx_code store_volume_create(struct store_conn *db, const char *account_id, const char *region,

@@ -27,6 +27,9 @@ MUST_USE enum sbx_code store_volume_get(struct store_conn *db, const char *accou
                                         const char *region, const char *volume_name,
                                         struct arena *a, struct store_volume *out,
                                         struct sbx_err *err);
+/* How many the account has, in all regions, those pending purge too; counting stops at up_to. */
+MUST_USE enum sbx_code store_volume_count(struct store_conn *db, const char *account_id, int up_to,
+                                          int *out, struct sbx_err *err);
 /* SBX_E_VOLUME_EXISTS, NO_STORAGE_BACKEND, REGION_UNKNOWN, REGION_FORBIDDEN. */
 MUST_USE enum sbx_code store_volume_create(struct store_conn *db, const char *account_id,
                                            const char *region, const char *volume_name, int size_mb,

@@ -237,5 +237,39 @@ class Templates(SystemTest):
             self.tenant.client.token = mine
 
 
+class Limits(SystemTest):
+    """[limits] account_templates, template_revisions, account_volumes."""
+
+    stack_options = {"regions": 0, "sandboxd": {"limits.account_templates": 2, "limits.template_revisions": 3,
+                                                "limits.account_volumes": 2}}
+
+    def refused(self, answer, name, limit):
+        self.assertEqual((answer.status, answer.code), (409, "LIMIT_REACHED"))
+        self.assertEqual(answer.json["data"], {"limitName": name, "limit": limit, "retryable": False})
+        self.assertIn("[limits] " + name, answer.json["error"])
+
+    def test_each_names_itself(self):
+        self.stack.admin("POST", "/region/create", {"name": "test-1", "socket": "/nowhere.sock"})
+        tenant = self.stack.tenant(region="test-1", template=False)
+        self.stack.backend_dir(tenant)
+
+        def call(path, status, **body):
+            return tenant.call("POST", path, {"accountId": tenant.account, **body}, status)
+
+        ids = [call("/sandbox-template/save", 201, name="t", deprecated=i == 0).json["template"]["templateId"] for i in range(2)]
+        self.refused(call("/sandbox-template/save", 409, name="one more"), "account_templates", 2)
+        call("/sandbox-template/save", 200, templateId=ids[0], name="an update is no new one")
+        for _ in range(3):
+            call("/sandbox-template/revision", 201, templateId=ids[1], imageDigest=DIGEST)
+        self.refused(call("/sandbox-template/revision", 409, templateId=ids[1], imageDigest=DIGEST), "template_revisions", 3)
+        call("/sandbox-template/revision", 201, templateId=ids[0], imageDigest=DIGEST)
+        for i in range(2):
+            call("/shared-volume/create", 201, region="test-1", volumeName=f"v{i}", sizeMb=1)
+        self.refused(call("/shared-volume/create", 409, region="test-1", volumeName="one-more", sizeMb=1), "account_volumes", 2)
+        # Nobody else is held up.
+        other = self.stack.tenant(region="test-1", template=False)
+        other.call("POST", "/sandbox-template/save", {"accountId": other.account, "name": "t"}, 201)
+
+
 if __name__ == "__main__":
     main()
