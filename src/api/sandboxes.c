@@ -15,6 +15,7 @@ enum {
     STATUS_NAME_MAX = 32,
     WARM_WAIT_MS = 500, /* a create that took a warm member answers READY when it is by then */
     PAUSE_RETRY_S = 5,  /* told while the region is away */
+    PAUSE_LOOK_MS = 10 * 1000, /* so often a pause under way looks whether its region answers */
 };
 
 static void answer_sandbox(struct api_call *c, int status, const struct store_sandbox *row)
@@ -300,6 +301,23 @@ enum sbx_code api_sandbox_terminate(struct api_call *c, struct sbx_err *err)
     return SBX_OK;
 }
 
+static enum sbx_code region_away(struct api_call *c, const char *says, struct sbx_err *err)
+{
+    json_put_bool(response_error_data(c->res), "retryable", true);
+    response_retry_after(c->res, PAUSE_RETRY_S);
+    return err_set(err, SBX_E_UNAVAILABLE, "%s", says);
+}
+
+static enum sbx_code pause_settled(struct api_call *c, struct sbx_err *err);
+
+static enum sbx_code pause_wait(struct api_call *c, const char *sandbox_id)
+{
+    return api_wait_status(c, sandbox_id, SANDBOX_SET_ALL & ~SANDBOX_BIT(SANDBOX_SUSPENDING),
+                           PAUSE_LOOK_MS, pause_settled);
+}
+
+/* The status has changed, or some time has gone by: a region that died under the pause is told
+ * then, one that still writes is waited for. */
 static enum sbx_code pause_settled(struct api_call *c, struct sbx_err *err)
 {
     struct store_sandbox row;
@@ -317,7 +335,16 @@ static enum sbx_code pause_settled(struct api_call *c, struct sbx_err *err)
         json_put_bool(response_error_data(c->res), "retryable", true);
         return code;
     }
-    return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
+    if (row.status != SANDBOX_SUSPENDING)
+        return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
+    if (row.last_error != NULL)
+        return region_away(c,
+                           "The sandbox's region went away under the pause; what became of it is "
+                           "known when the region is back.",
+                           err);
+    if (row.now_ms - row.status_since_ms > SBX_GATEWAY_SNAPSHOT_TIMEOUT_S * 1000)
+        return err_set(err, SBX_E_CHANGING, "Sandbox is changing state");
+    return pause_wait(c, row.sandbox_id);
 }
 
 static enum sbx_code pause_begin(struct api_call *c, struct sbx_err *err)
@@ -336,9 +363,7 @@ static enum sbx_code pause_begin(struct api_call *c, struct sbx_err *err)
     if (reconcile_pause(c->api->reconcile, c->db, &ask, c->a, &row, err) != SBX_OK)
         return err->code;
     if (row.status != SANDBOX_SUSPENDED)
-        return api_wait_status(c, ask.sandbox_id,
-                               SANDBOX_SET_ALL & ~SANDBOX_BIT(SANDBOX_SUSPENDING),
-                               SBX_GATEWAY_SNAPSHOT_TIMEOUT_S * 1000, pause_settled);
+        return pause_wait(c, ask.sandbox_id);
     answer_sandbox(c, 200, &row);
     return SBX_OK;
 }
@@ -351,12 +376,10 @@ struct look {
     bool answered;
 };
 
-static enum sbx_code region_away(struct api_call *c, struct sbx_err *err)
+static enum sbx_code not_begun(struct api_call *c, struct sbx_err *err)
 {
-    json_put_bool(response_error_data(c->res), "retryable", true);
-    response_retry_after(c->res, PAUSE_RETRY_S);
-    return err_set(err, SBX_E_UNAVAILABLE,
-                   "The sandbox's region cannot be reached now; the sandbox is as it was.");
+    return region_away(c, "The sandbox's region cannot be reached now; the sandbox is as it was.",
+                       err);
 }
 
 static enum sbx_code looked(struct request *req, struct response *res, void *arg,
@@ -364,7 +387,7 @@ static enum sbx_code looked(struct request *req, struct response *res, void *arg
 {
     SCOPED_FREE struct look *look = arg;
 
-    return api_call_resume(req, res, look->answered ? pause_begin : region_away, err);
+    return api_call_resume(req, res, look->answered ? pause_begin : not_begun, err);
 }
 
 static void on_look(void *arg, const struct gateway_client_answer *answer)

@@ -47,7 +47,9 @@ calls in [api-admin.md](api-admin.md).
   `mountPath` may not be below `/run` or `/var/run` either.
 - `warmPool.regions` are names of regions, each once. One that the account cannot use yet is a warning, not an error.
 - A create that took a warm sandbox answers when that is READY, within half a second, else as any other create.
-- A pause first asks whether the region answers: one that is away is a 503 at once, and nothing was changed.
+- A pause first asks whether the region answers: one that is away is a 503 at once, and nothing was changed. A region that dies
+  under the pause is a 503 within about 10 s; the sandbox stays SUSPENDING (another pause is a 409 then) until the region is back
+  and says which of the two it is, SUSPENDED or as before.
 - `appId` on an update of a template is a 400: it is given at creation only.
 - `command[0]` of an execution may not be empty; it has at most 65,536 strings, `envVars` at most 1,024 variables.
 - A relative `cwd` that leaves `/workspace` through a link is a 400 `PATH_ESCAPE` as well.

@@ -80,6 +80,29 @@ class Pause(SystemTest):
         self.assertEqual(t.get(box)["status"], "SUSPENDED")
         t.terminate(box)
 
+    def test_a_region_that_dies_under_a_pause_is_told_soon(self):
+        t = self.tenant()
+        box = t.ready()
+        t.execute(box, ["sh", "-c", "echo kept > /workspace/file && head -c 60000000 /dev/urandom > /workspace/large"])
+
+        def kill(i):
+            wait_for("the pause is under way", lambda: t.get(box)["status"] == "SUSPENDING", 20, every=0.005)
+            self.stack.region.kill9()
+
+        began = time.monotonic()
+        answer = in_parallel(2, lambda i: t.pause(box, status=None) if i else kill(i))[1]
+        try:
+            self.assertLess(time.monotonic() - began, 30)
+            self.assertEqual((answer.status, answer.code, answer.json["data"]["retryable"]), (503, "UNAVAILABLE", True), answer)
+            self.assertEqual(str(answer.json["data"]["retryAfterSeconds"]), answer.headers["retry-after"])
+        finally:
+            self.stack.region.start()
+        wait_for("the pause has an end", lambda: t.pause(box, status=None).status == 200, 60, every=0.5)
+        t.resume(box)
+        t.wait(box, "READY")
+        self.assertEqual(t.execute(box, ["cat", "/workspace/file"])["stdout"], "kept\n")
+        t.terminate(box)
+
     def test_case_8_ten_pauses_at_once(self):
         t = self.tenant()
         box = t.ready()
