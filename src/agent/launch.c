@@ -235,10 +235,11 @@ static void explain(const struct agent_launch *l, int error)
 }
 
 /* Starts the command; ends the init when there is nothing to wait for. */
-static pid_t start(const struct agent_launch *l, struct outcome *o)
+static pid_t start(struct agent_launch *l, struct outcome *o)
 {
     pid_t pid = clone(command, l->command_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, o);
 
+    l->begun = true;
     if (pid < 0 || o->reason || (!o->executed && o->error == EAGAIN)) {
         int reason = pid < 0 || !o->reason ? SBX_AGENT_REASON_LIMIT : o->reason;
 
@@ -276,7 +277,7 @@ static bool wait_for(const struct agent_launch *l, pid_t child, int *status)
 
 int agent_launch_run(void *launch)
 {
-    const struct agent_launch *l = launch;
+    struct agent_launch *l = launch;
     struct outcome o = { .launch = l };
     enum agent_event_kind kind;
     pid_t child;

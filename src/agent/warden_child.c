@@ -37,7 +37,8 @@ static struct warden {
     uint64_t nproc; /* the limit that is set, inherited by what is made */
     uint64_t caps;
     struct init {
-        pid_t pid; /* 0: free */
+        pid_t pid;  /* 0: free */
+        bool stale; /* free, but its last command may still be dying in this memory */
         struct agent_launch launch;
         char *payload; /* what launch points into */
     } inits[INITS_MAX];
@@ -147,20 +148,34 @@ static void read_payload(const struct agent_wire_request *r, const int fds[3], s
     take_strings(l->envp, r->env_count, &at);
 }
 
+/* Stale ones last: a runtime may let a command outlive its killed init by a moment. */
 static struct init *free_init(void)
 {
+    struct init *stale = NULL;
+
     for (size_t i = 0; i < INITS_MAX; i++) {
-        if (!warden.inits[i].pid)
-            return &warden.inits[i];
+        struct init *it = &warden.inits[i];
+
+        if (!it->pid && !it->stale)
+            return it;
+        if (!it->pid && !stale)
+            stale = it;
     }
-    return NULL;
+    if (stale) {
+        free(stale->payload);
+        stale->stale = false;
+    }
+    return stale;
 }
 
 static void forget(struct init *i)
 {
+    i->pid = 0;
+    i->stale = !i->launch.begun;
+    if (i->stale)
+        return;
     free(i->payload);
     i->payload = NULL;
-    i->pid = 0;
 }
 
 /* Counted for each uid; the warden's own has the capability to pass it. */
@@ -191,6 +206,7 @@ static void spawn(const struct agent_wire_request *r, const int fds[3])
         slot->pid = pid;
         return;
     }
+    slot->launch.begun = true; /* by nobody */
     forget(slot);
     report(AGENT_EVENT_REFUSED, r->serial, SBX_AGENT_REASON_LIMIT, EAGAIN);
     report(AGENT_EVENT_GONE, r->serial, 0, 0);

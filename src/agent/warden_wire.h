@@ -46,6 +46,7 @@ struct agent_launch {
     bool own_proc;       /* the runtime has mount namespaces: the init gets a /proc of its own */
     uint64_t caps;       /* what the init has, and its command at most */
     void *command_stack; /* its end */
+    bool begun;          /* set by the init: its command has left this memory */
 };
 
 /* The life of an init, started by clone(CLONE_VM | CLONE_NEWPID) with a stack of its own: starts

@@ -312,6 +312,18 @@ class Execute(unittest.TestCase):
                 else:
                     self.assertEqual(r.refused["REASON"], 1)
 
+    def test_killed_while_they_start_they_harm_no_other(self):
+        for _ in range(4):
+            doomed = []
+            for _ in range(60):
+                doomed.append(self.box.begin("sleep", "50"))
+                self.box.control.send(peer.KILL, doomed[-1])
+            others = [self.box.begin("sh", "-c", 'echo "$1"', "sh", "x" * 1000 + str(i)) for i in range(60)]
+            for stream in doomed:
+                self.assertEqual(self.box.finish(stream).exit["SIGNAL"], 9)
+            for i, stream in enumerate(others):
+                self.assertEqual(self.box.finish(stream).out, b"x" * 1000 + b"%d\n" % i)
+
     def test_one_too_many_is_refused(self):
         streams = [self.box.begin("sleep", "50") for _ in range(128)]
         r = self.box.run("true")
