@@ -83,7 +83,13 @@
  * POST /v1/warm                  {warmId, generation, image, command, .. as a deploy without persistence}
  *     200 SANDBOX; DELETE goes by /v1/sandboxes/{warmId}; GET lists warm ones with warm: true
  * PUT, DELETE /v1/volumes/{name} {operationId, accountId, backend: BACKEND}
- *     Makes it; purges every object of it
+ *     Makes it; purges every object of it.  PUT also hands the backend's credentials over when the
+ *     volume's live directory is mounted: they are held in memory as long as it is.  Repeat it freely.
+ * GET  /v1/volumes               {volumes: [{accountId, volumeName}..]}
+ *     Mounted live directories whose credentials the gateway does not have: since its start, or since
+ *     those that it had did not work (for 5 s, doubled up to 60, it does not ask again).  It makes a
+ *     mount that died again as soon as it has them.  At most SBX_GATEWAY_LIST_MAX; the control plane
+ *     looks here every few seconds and answers each with a PUT.
  * POST /v1/images?name=NAME&kind=layout|rootfs
  *     Body: a tar stream of an OCI layout or of a root file system; 200 {reference: "NAME@sha256:hex", bytes}
  * GET  /v1/images                {images: [{reference, bytes, unpacked}]}

@@ -49,6 +49,18 @@ const struct metrics_def gateway_metrics[] = {
                          METRICS_COUNTER,
                          "Sandboxes that ended without being asked to.",
                          { NULL } },
+    [GATEWAY_M_MOUNTS_LOST] = { "sandbox_region_mounts_lost_total",
+                                METRICS_COUNTER,
+                                "Live directories on S3 whose s3fs ended without being asked to.",
+                                { NULL } },
+    [GATEWAY_M_MOUNTS_MENDED] = { "sandbox_region_mounts_mended_total",
+                                  METRICS_COUNTER,
+                                  "Live directories that were mounted again after that.",
+                                  { NULL } },
+    [GATEWAY_M_MOUNTS_DEAD] = { "sandbox_region_mounts_dead",
+                                METRICS_GAUGE,
+                                "Live directories that nothing serves now.",
+                                { NULL } },
     [GATEWAY_M_SANDBOXES] = { "sandbox_region_sandboxes",
                               METRICS_GAUGE,
                               "Sandboxes that the region has, warm ones apart.",
@@ -88,6 +100,8 @@ static void set_gauges(void *arg)
     metrics_set(g->counters, GATEWAY_M_SANDBOXES, METRICS_PLAIN, (int64_t)(g->live - g->warm));
     metrics_set(g->counters, GATEWAY_M_WARM, METRICS_PLAIN, (int64_t)g->warm);
     (void)pthread_mutex_unlock(&g->lock);
+    metrics_set(g->counters, GATEWAY_M_MOUNTS_DEAD, METRICS_PLAIN,
+                (int64_t)gateway_mounts_dead(g->mounts));
     metrics_set(g->counters, GATEWAY_M_RUNNING, METRICS_PLAIN, (int64_t)stats.executions);
     metrics_set(g->counters, GATEWAY_M_OUTPUT, METRICS_PLAIN, (int64_t)stats.output_bytes);
     if (g->driver->ops->egress != NULL && g->driver->ops->egress(g->driver) != NULL)
@@ -272,7 +286,8 @@ static enum sbx_code open_state(struct gateway *g, struct sbx_err *err)
     g->lock_fd = open(arena_printf(g->arena, "%s/lock", dir), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (g->lock_fd < 0)
         return err_sys(err, SBX_E_INVALID, "[state] dir");
-    /* A gateway that was killed may have a child between fork and exec, which holds the lock yet. */
+    /* A gateway that was killed may have a child between fork and exec, which holds the lock yet.
+     */
     for (int i = 0; flock(g->lock_fd, LOCK_EX | LOCK_NB) < 0; i++) {
         if (i == LOCK_TRIES)
             return err_set(err, SBX_E_CONFLICT, "another region gateway uses this [state] dir");
@@ -343,6 +358,8 @@ static enum sbx_code start_workers(struct gateway *g, struct sbx_err *err)
             return err->code;
         g->archiver_count++;
     }
+    if (gateway_mounts_start(g->mounts, err) != SBX_OK)
+        return err->code;
     return thread_start(&g->timer, "gw-timer", timer, g, err);
 }
 
@@ -356,9 +373,14 @@ enum sbx_code gateway_start(const struct config *config, struct gateway **out, s
     g->lock_fd = -1;
     g->metrics = metrics_new();
     g->counters = metrics_register(g->metrics, gateway_metrics, gateway_metrics_count);
+    /* An increase is seen only over a zero that was there. */
+    metrics_add(g->counters, GATEWAY_M_MOUNTS_LOST, METRICS_PLAIN, 0);
+    metrics_add(g->counters, GATEWAY_M_MOUNTS_MENDED, METRICS_PLAIN, 0);
     g->sandboxes_max = (size_t)config_int(config, "limits", "sandboxes");
     g->jobs = queue_new((size_t)config_int(config, "limits", "deploy_queue"));
     g->archives = queue_new((size_t)config_int(config, "limits", "deploy_queue"));
+    g->mounts =
+        gateway_mounts_new(g, arena_printf(g->arena, "%s/v", config_str(config, "state", "dir")));
     (void)pthread_mutex_init(&g->lock, NULL);
     (void)pthread_rwlock_init(&g->who_lock, NULL);
     (void)pthread_condattr_init(&attr);
@@ -452,6 +474,7 @@ void gateway_stop(struct gateway *g, int drain_ms)
         g->driver->ops->close(g->driver); /* its events still find the relay's table */
     http_server_stop(g->http);
     relay_free(g->relay);
+    gateway_mounts_free(g->mounts); /* the last jobs have asked it */
     drop_jobs(g);
     queue_free(g->jobs);
     queue_free(g->archives);

@@ -229,7 +229,10 @@ void gateway_deploy_run(struct gateway_job *job)
         deploy_succeeded(job);
         return;
     }
-    if (gateway_volume_mount(job, &err) != SBX_OK || bring_up(job, &err) != SBX_OK) {
+    if (gateway_volume_mount(job, &err) == SBX_OK)
+        (void)!bring_up(job, &err);
+    gateway_volume_mounted(job);
+    if (err.code != SBX_OK) {
         deploy_failed(job, &err);
         return;
     }

@@ -108,7 +108,7 @@ struct gateway_sandbox {
     struct gateway_job *busy;    /* the operation under way, NULL: none */
     struct gateway_job *waiting; /* in order */
     size_t waiting_count;
-    bool ended; /* the driver said so while an operation was under way */
+    bool ended;     /* the driver said so while an operation was under way */
     json_t *denied; /* attempts that were refused before its last pause, or NULL; not journaled */
 };
 
@@ -152,6 +152,7 @@ struct gateway_job {
     int64_t ready_deadline_ms;
     int64_t began_ms, prepared_ms, started_ms, ready_ms; /* of the monotonic clock */
     bool cancelled;                                      /* a delete wants it to end */
+    bool mounting; /* between gateway_volume_mount and gateway_volume_mounted */
     bool agent_ready, agent_failed;
     char agent_message[GATEWAY_TEXT_MAX];
 };
@@ -163,6 +164,8 @@ struct gateway_who {
     size_t uid_count;
 };
 
+struct gateway_mounts;
+
 struct gateway {
     const struct config *config;
     struct arena *arena;
@@ -170,6 +173,7 @@ struct gateway {
     struct driver *driver;
     struct journal *journal;
     struct relay *relay;
+    struct gateway_mounts *mounts;
     struct http_server *http;
     struct metrics *metrics;
     struct metrics_table *counters;
@@ -277,12 +281,39 @@ json_t *gateway_persistence_record(const struct gateway_persistence *p);
 
 /* --- gateway_volumes.c --- */
 
-route_fn gateway_route_volume_make, gateway_route_volume_purge;
+route_fn gateway_route_volume_list, gateway_route_volume_make, gateway_route_volume_purge;
 /* Fills spec.mount of a deploy in directory mode. */
 MUST_USE enum sbx_code gateway_volume_mount(struct gateway_job *job, struct sbx_err *err);
+/* The deploy's sandbox is in the driver, or will not be: from here on that says who uses it. */
+void gateway_volume_mounted(struct gateway_job *job);
 /* After a sandbox is gone from the driver: its volume's mount, unless another one uses it. */
 void gateway_volume_unmount(struct gateway *g, const struct gateway_sandbox *s);
 void gateway_volumes_settle(struct gateway *g); /* the start: mounts without a user */
+volume_used_fn gateway_volume_used;             /* arg: the gateway */
+
+/* --- gateway_mounts.c ---
+ *
+ * The s3fs mounts of live directories: their processes are watched, a dead mount is made again, and
+ * what that takes, the backend's credentials, is kept here as long as the volume is mounted, in
+ * memory only.  A gateway that has them not (after its start, or because they failed) says so, and
+ * the control plane sends them.  Volumes go by their key, "<account>/<volume>".  Any thread. */
+
+struct gateway_mounts *gateway_mounts_new(struct gateway *g, const char *folder);
+MUST_USE enum sbx_code gateway_mounts_start(struct gateway_mounts *m, struct sbx_err *err);
+void gateway_mounts_free(
+    struct gateway_mounts *m); /* waits for a mount under way; NULL is allowed */
+/* Keeps a copy; it goes when nothing of the volume is mounted. */
+void gateway_mounts_lend(struct gateway_mounts *m, const char *key,
+                         const struct volume_backend *backend);
+/* Credentials that came did not work: a while passes before they are asked for again. */
+void gateway_mounts_failed(struct gateway_mounts *m, const char *key);
+/* A deploy begins to mount the volume; its sandbox is known to the driver, or it gave up. */
+void gateway_mounts_begin(struct gateway_mounts *m, const char *key);
+void gateway_mounts_end(struct gateway_mounts *m, const char *key);
+bool gateway_mounts_begun(struct gateway_mounts *m, const char *key);
+void gateway_mounts_look(struct gateway_mounts *m);       /* soon, and not at the next tick */
+json_t *gateway_mounts_wanting(struct gateway_mounts *m); /* [{accountId, volumeName}] */
+size_t gateway_mounts_dead(struct gateway_mounts *m);     /* how many nothing serves now */
 
 /* --- gateway_answer.c --- */
 
@@ -355,6 +386,9 @@ enum {
     GATEWAY_M_STRAYS,
     GATEWAY_M_ADOPTED,
     GATEWAY_M_LOST,
+    GATEWAY_M_MOUNTS_LOST,
+    GATEWAY_M_MOUNTS_MENDED,
+    GATEWAY_M_MOUNTS_DEAD,
     GATEWAY_M_SANDBOXES,
     GATEWAY_M_WARM,
     GATEWAY_M_RUNNING,

@@ -322,6 +322,8 @@ static const struct route ROUTES[] = {
       ROUTE_WORKER, route_stop, NULL, NULL, NULL },
     { HTTP_POST, "/v1/sandboxes/{id}/snapshot", "snapshot", GATEWAY_AUTH_REGION, HTTP_BODY_JSON,
       BODY_MAX, ROUTE_WORKER, route_snapshot, NULL, NULL, NULL },
+    { HTTP_GET, "/v1/volumes", "volume_list", GATEWAY_AUTH_REGION, HTTP_BODY_NONE, 0,
+      ROUTE_WORKER | ROUTE_QUIET, gateway_route_volume_list, NULL, NULL, NULL },
     { HTTP_PUT, "/v1/volumes/{name}", "volume_make", GATEWAY_AUTH_REGION, HTTP_BODY_JSON, BODY_MAX,
       ROUTE_WORKER, gateway_route_volume_make, NULL, NULL, NULL },
     { HTTP_DELETE, "/v1/volumes/{name}", "volume_purge", GATEWAY_AUTH_REGION, HTTP_BODY_JSON,

@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "base/scoped.h"
-#include "base/str.h"
 #include "gateway/gateway_impl.h"
 
 /* Volumes: made, purged, mounted.  Making and purging are idempotent by nature, so nothing of
@@ -44,6 +43,7 @@ enum sbx_code gateway_route_volume_make(struct request *req, struct response *re
                                         struct sbx_err *err)
 {
     SCOPED(volume_backend_fini) struct volume_backend backend = { 0 };
+    struct gateway *g = request_owner(req);
     char key[VOLUME_KEY_MAX];
     const char **names;
     const char *path;
@@ -54,9 +54,27 @@ enum sbx_code gateway_route_volume_make(struct request *req, struct response *re
         (void)!volume_directory(&backend, key, "", request_arena(req), &path, err);
     else /* a bucket has no folders: that it answers is what can be checked */
         (void)!volume_list(&backend, key, request_arena(req), &names, err);
-    if (err->code != SBX_OK)
+    if (err->code != SBX_OK) {
+        gateway_mounts_failed(g->mounts, key);
         return err->code;
+    }
+    if (backend.kind == VOLUME_S3)
+        gateway_mounts_lend(g->mounts, key, &backend);
+    else /* what is mounted is from before the account's backend was changed */
+        gateway_mounts_failed(g->mounts, key);
     response_json(res, 200, NULL, json_pack("{s:s}", "volumeName", request_param(req, "name")));
+    return SBX_OK;
+}
+
+enum sbx_code gateway_route_volume_list(struct request *req, struct response *res,
+                                        struct sbx_err *err)
+{
+    struct gateway *g = request_owner(req);
+    json_t *j = json_object();
+
+    (void)err;
+    json_put_new(j, "volumes", gateway_mounts_wanting(g->mounts));
+    response_json(res, 200, NULL, j);
     return SBX_OK;
 }
 
@@ -93,8 +111,33 @@ enum sbx_code gateway_volume_mount(struct gateway_job *job, struct sbx_err *err)
         return err->code;
     job->spec.mount.target = p->mount_path;
     job->spec.mount.uncached = job->backend.kind == VOLUME_S3;
-    return volume_directory(&job->backend, key, mounts_of(job->g, job->arena), job->arena,
-                            &job->spec.mount.source, err);
+    if (job->backend.kind == VOLUME_S3) {
+        job->mounting = true;
+        gateway_mounts_begin(job->g->mounts, key);
+    }
+    if (volume_directory(&job->backend, key, mounts_of(job->g, job->arena), job->arena,
+                         &job->spec.mount.source, err) == SBX_OK &&
+        job->backend.kind == VOLUME_S3)
+        gateway_mounts_lend(job->g->mounts, key, &job->backend);
+    return err->code;
+}
+
+void gateway_volume_mounted(struct gateway_job *job)
+{
+    char key[VOLUME_KEY_MAX];
+    struct sbx_err ignored = { 0 };
+
+    if (job->mounting &&
+        volume_key(job->spec.account_id, job->persistence.volume, NULL, key, &ignored) == SBX_OK)
+        gateway_mounts_end(job->g->mounts, key);
+    job->mounting = false;
+}
+
+bool gateway_volume_used(void *gateway, const char *key)
+{
+    struct gateway *g = gateway;
+
+    return gateway_mounts_begun(g->mounts, key) || in_use(g, key);
 }
 
 /* Called once the sandbox has nothing in the driver any more. */
@@ -105,31 +148,16 @@ void gateway_volume_unmount(struct gateway *g, const struct gateway_sandbox *s)
     struct sbx_err err = { 0 };
 
     if (!s->persistence.directory ||
-        volume_key(s->account, s->persistence.volume, NULL, key, &err) != SBX_OK || in_use(g, key))
+        volume_key(s->account, s->persistence.volume, NULL, key, &err) != SBX_OK)
         return;
-    if (volume_unmount(mounts_of(g, a), key, &err) != SBX_OK)
+    if (volume_unmount(mounts_of(g, a), key, gateway_volume_used, g, &err) != SBX_OK)
         log_err(LOG_WARN, "a volume stays mounted", &err, LOG_S("sandboxId", s->id));
-}
-
-static bool is_used(void *arg, const char *name)
-{
-    char key[VOLUME_KEY_MAX];
-    char *dot;
-
-    (void)str_copy(key, sizeof(key), name);
-    dot = strchr(key, '.');
-    if (dot == NULL)
-        return false;
-    *dot = '/';
-    dot = strchr(dot, '.');
-    if (dot != NULL)
-        *dot = 0; /* which credentials it was mounted with */
-    return in_use(arg, key);
+    gateway_mounts_look(g->mounts);
 }
 
 void gateway_volumes_settle(struct gateway *g)
 {
     SCOPED_ARENA struct arena *a = arena_new();
 
-    volume_unmount_others(mounts_of(g, a), is_used, g);
+    volume_unmount_others(mounts_of(g, a), gateway_volume_used, g);
 }

@@ -90,6 +90,22 @@ enum sbx_code volume_backend_parse(const json_t *j, struct arena *a, struct volu
     return SBX_OK;
 }
 
+void volume_backend_copy(const struct volume_backend *from, struct arena *a,
+                         struct volume_backend *out)
+{
+    *out = (struct volume_backend){
+        .kind = from->kind,
+        .path = arena_strdup(a, from->path),
+        .endpoint = arena_strdup(a, from->endpoint),
+        .bucket = arena_strdup(a, from->bucket),
+        .prefix = arena_strdup(a, from->prefix),
+        .region = arena_strdup(a, from->region),
+        .access_key = arena_strdup(a, from->access_key),
+    };
+    if (from->secret_key != NULL)
+        out->secret_key = secret_new(secret_reveal(from->secret_key), secret_len(from->secret_key));
+}
+
 void volume_backend_fini(struct volume_backend *b)
 {
     secret_free(b->secret_key);

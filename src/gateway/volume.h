@@ -43,6 +43,9 @@ struct volume_backend {
 /* BACKEND of sbx/gateway.h; strings go into the arena. */
 MUST_USE enum sbx_code volume_backend_parse(const json_t *j, struct arena *a,
                                             struct volume_backend *out, struct sbx_err *err);
+/* Another of the same; its strings go into the arena. */
+void volume_backend_copy(const struct volume_backend *from, struct arena *a,
+                         struct volume_backend *out);
 void volume_backend_fini(struct volume_backend *b);
 
 /* <account>/<volume>[/<rest>]; both names are checked (ids, volume names): SBX_E_INVALID. */
@@ -85,10 +88,32 @@ MUST_USE enum sbx_code volume_purge(const struct volume_backend *b, const char *
 MUST_USE enum sbx_code volume_directory(const struct volume_backend *b, const char *prefix,
                                         const char *mounts, struct arena *a, const char **out,
                                         struct sbx_err *err);
+/* Does anybody use the volume?  Asked while no mount can come or go. */
+typedef bool volume_used_fn(void *arg, const char *prefix);
 /* The mounts of a volume that nobody uses any more; not mounted is fine. */
-MUST_USE enum sbx_code volume_unmount(const char *mounts, const char *prefix, struct sbx_err *err);
-/* Unmounts all but those that keep (of "<account>.<volume>.<tag>") says yes to: after a restart. */
-void volume_unmount_others(const char *mounts, bool (*keep)(void *arg, const char *name),
-                           void *arg);
+MUST_USE enum sbx_code volume_unmount(const char *mounts, const char *prefix, volume_used_fn *used,
+                                      void *arg, struct sbx_err *err);
+/* Unmounts all that nobody uses: after a restart. */
+void volume_unmount_others(const char *mounts, volume_used_fn *used, void *arg);
+
+/* --- what has become of the mounts ---
+ *
+ * A mount goes by the name of its folder, "<account>.<volume>.<tag>". */
+
+enum { VOLUME_MOUNTS_MAX = 4096 };
+/* Their names, in the arena, NULL-ended; how many. */
+size_t volume_mounts(const char *mounts, struct arena *a, const char ***out);
+/* "<account>/<volume>" of such a name; false: it is none. */
+bool volume_mount_prefix(const char *name, char out[VOLUME_KEY_MAX]);
+/* One walk through /proc: pidfds[i] is the process that serves names[i], the caller's to close, or
+ * -1.  Asks no file system, so that a storage which does not answer holds up nobody. */
+void volume_mount_servers(const char *mounts, const char *const *names, size_t count, int *pidfds);
+/* Nothing serves it any more.  For one whose process was not found: one that lives but does not
+ * answer would be waited for. */
+bool volume_mount_is_dead(const char *mounts, const char *name);
+/* Takes the dead mount away and makes the volume's live directory anew, unless it is not used. */
+MUST_USE enum sbx_code volume_mount_again(const struct volume_backend *b, const char *prefix,
+                                          const char *mounts, const char *name,
+                                          volume_used_fn *used, void *arg, struct sbx_err *err);
 
 #endif

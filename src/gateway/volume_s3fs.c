@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -26,6 +27,7 @@ enum {
     MOUNT_STEP_MS = 20,
     UNMOUNT_MS = 15000,
     MOUNT_TAG_SIZE = 17,
+    CMDLINE_MAX = 16 * 1024,
 };
 
 /* One mount at a time: two sandboxes of one volume share what the first one mounted. */
@@ -129,78 +131,211 @@ static enum sbx_code start_s3fs(const struct volume_backend *b, const char *pref
     return SBX_OK;
 }
 
+/* With `mounting`. */
+static enum sbx_code mount_it(const struct volume_backend *b, const char *prefix, const char *path,
+                              struct sbx_err *err)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    int64_t deadline = time_mono_ms() + MOUNT_MS;
+    bool dead = false;
+
+    if (is_mounted(path, &dead) && dead)
+        (void)!unmount(path, err);
+    if (err->code != SBX_OK || is_mounted(path, &dead))
+        return err->code;
+    /* s3fs mounts a folder of the bucket only when there is an object of its name */
+    if (volume_put(b, arena_printf(a, "%s/data/", prefix), "", 0, err) == SBX_OK &&
+        file_make_dirs(path, 0700, err) == SBX_OK)
+        (void)!start_s3fs(b, prefix, path, err);
+    while (err->code == SBX_OK && !is_mounted(path, &dead)) {
+        if (time_mono_ms() > deadline)
+            err_put(err, SBX_E_UNAVAILABLE, "the volume's storage cannot be mounted");
+        (void)poll(NULL, 0, MOUNT_STEP_MS); /* it tells nobody when it is there */
+    }
+    return err->code;
+}
+
+static const char *mount_path(const struct volume_backend *b, const char *prefix,
+                              const char *mounts, struct arena *a)
+{
+    char name[VOLUME_KEY_MAX], tag[MOUNT_TAG_SIZE];
+
+    mount_name(prefix, name);
+    mount_tag(b, tag);
+    return arena_printf(a, "%s/%s.%s", mounts, name, tag);
+}
+
 enum sbx_code volume_s3fs_mount(const struct volume_backend *b, const char *prefix,
                                 const char *mounts, struct arena *a, const char **out,
                                 struct sbx_err *err)
 {
-    char name[VOLUME_KEY_MAX], tag[MOUNT_TAG_SIZE];
-    const char *path;
-    int64_t deadline = time_mono_ms() + MOUNT_MS;
-    bool dead = false;
-
-    mount_name(prefix, name);
-    mount_tag(b, tag);
-    path = arena_printf(a, "%s/%s.%s", mounts, name, tag);
+    *out = mount_path(b, prefix, mounts, a);
     (void)pthread_mutex_lock(&mounting);
-    if (is_mounted(path, &dead) && dead)
-        (void)!unmount(path, err);
-    if (err->code == SBX_OK && !is_mounted(path, &dead)) {
-        /* s3fs mounts a folder of the bucket only when there is an object of its name */
-        if (volume_put(b, arena_printf(a, "%s/data/", prefix), "", 0, err) == SBX_OK &&
-            file_make_dirs(path, 0700, err) == SBX_OK)
-            (void)!start_s3fs(b, prefix, path, err);
-        while (err->code == SBX_OK && !is_mounted(path, &dead)) {
-            if (time_mono_ms() > deadline)
-                err_put(err, SBX_E_UNAVAILABLE, "the volume's storage cannot be mounted");
-            (void)poll(NULL, 0, MOUNT_STEP_MS); /* it tells nobody when it is there */
-        }
-    }
+    (void)!mount_it(b, prefix, *out, err);
     (void)pthread_mutex_unlock(&mounting);
-    *out = path;
     return err->code;
 }
 
-enum sbx_code volume_unmount(const char *mounts, const char *prefix, struct sbx_err *err)
+enum sbx_code volume_unmount(const char *mounts, const char *prefix, volume_used_fn *used,
+                             void *arg, struct sbx_err *err)
 {
-    char name[VOLUME_KEY_MAX], path[VOLUME_KEY_MAX * 2];
-    DIR *d = opendir(mounts);
-    struct dirent *e;
+    SCOPED_ARENA struct arena *a = arena_new();
+    const char **names;
     bool dead;
 
-    if (d == NULL)
-        return SBX_OK;
-    mount_name(prefix, name);
     (void)pthread_mutex_lock(&mounting);
-    while (err->code == SBX_OK && (e = readdir(d)) != NULL) {
-        size_t n = strlen(name);
+    (void)volume_mounts(mounts, a, &names);
+    for (; err->code == SBX_OK && *names != NULL; names++) {
+        const char *path = arena_printf(a, "%s/%s", mounts, *names);
+        char its[VOLUME_KEY_MAX];
 
-        if (strncmp(e->d_name, name, n) != 0 || (e->d_name[n] != '.' && e->d_name[n] != 0))
-            continue;
-        (void)snprintf(path, sizeof(path), "%s/%s", mounts, e->d_name);
-        if (is_mounted(path, &dead))
+        if (volume_mount_prefix(*names, its) && strcmp(its, prefix) == 0 && !used(arg, prefix) &&
+            is_mounted(path, &dead))
             (void)!unmount(path, err);
     }
     (void)pthread_mutex_unlock(&mounting);
-    (void)closedir(d);
     return err->code;
 }
 
-void volume_unmount_others(const char *mounts, bool (*keep)(void *arg, const char *name), void *arg)
+void volume_unmount_others(const char *mounts, volume_used_fn *used, void *arg)
 {
-    DIR *d = opendir(mounts);
-    struct dirent *e;
+    SCOPED_ARENA struct arena *a = arena_new();
+    const char **names;
 
-    if (d == NULL)
-        return;
-    while ((e = readdir(d)) != NULL) {
-        char path[VOLUME_KEY_MAX * 2];
+    (void)pthread_mutex_lock(&mounting);
+    (void)volume_mounts(mounts, a, &names);
+    for (; *names != NULL; names++) {
+        char prefix[VOLUME_KEY_MAX];
         struct sbx_err err = { 0 };
 
-        if (e->d_name[0] == '.' || keep(arg, e->d_name))
+        if (volume_mount_prefix(*names, prefix) && used(arg, prefix))
             continue;
-        (void)snprintf(path, sizeof(path), "%s/%s", mounts, e->d_name);
-        if (unmount(path, &err) != SBX_OK)
+        if (unmount(arena_printf(a, "%s/%s", mounts, *names), &err) != SBX_OK)
             log_err(LOG_WARN, "a volume stays mounted", &err);
     }
+    (void)pthread_mutex_unlock(&mounting);
+}
+
+size_t volume_mounts(const char *mounts, struct arena *a, const char ***out)
+{
+    const char **names = arena_zalloc(a, (VOLUME_MOUNTS_MAX + 1) * sizeof(*names));
+    DIR *d = opendir(mounts);
+    struct dirent *e;
+    size_t n = 0;
+
+    *out = names;
+    if (d == NULL) /* no s3 volume was ever mounted */
+        return 0;
+    while (n < VOLUME_MOUNTS_MAX && (e = readdir(d)) != NULL) {
+        if (e->d_name[0] != '.')
+            names[n++] = arena_strdup(a, e->d_name);
+    }
     (void)closedir(d);
+    return n;
+}
+
+bool volume_mount_prefix(const char *name, char out[VOLUME_KEY_MAX])
+{
+    char *dot;
+
+    if (!str_copy(out, VOLUME_KEY_MAX, name))
+        return false;
+    dot = strchr(out, '.');
+    if (dot == NULL)
+        return false;
+    *dot = '/';
+    dot = strchr(dot, '.');
+    if (dot != NULL)
+        *dot = 0; /* which credentials it was mounted with */
+    return true;
+}
+
+/* Which of names the process serves; count: none. */
+static size_t served_by(const char *pid, const char *mounts, const char *const *names, size_t count)
+{
+    SCOPED_BUF struct buf words = BUF_INIT(CMDLINE_MAX);
+    size_t len = strlen(mounts);
+    struct sbx_err ignored = { 0 };
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "/proc/%s/cmdline", pid);
+    if (file_read(path, &words, &ignored) != SBX_OK || words.len == 0 ||
+        strcmp(words.data, "s3fs") != 0)
+        return count;
+    for (const char *p = words.data; p < words.data + words.len; p += strlen(p) + 1) {
+        if (strncmp(p, mounts, len) != 0 || p[len] != '/')
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            if (strcmp(p + len + 1, names[i]) == 0)
+                return i;
+        }
+    }
+    return count;
+}
+
+void volume_mount_servers(const char *mounts, const char *const *names, size_t count, int *pidfds)
+{
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+
+    for (size_t i = 0; i < count; i++)
+        pidfds[i] = -1;
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        size_t i;
+        int64_t pid;
+        int fd;
+
+        if (!str_parse_int(e->d_name, 1, INT32_MAX, &pid))
+            continue;
+        i = served_by(e->d_name, mounts, names, count);
+        if (i == count || pidfds[i] >= 0)
+            continue;
+        fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+        /* The number may be another's by now. */
+        if (fd >= 0 && served_by(e->d_name, mounts, names, count) == i)
+            pidfds[i] = fd;
+        else
+            fd_close(&fd);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+}
+
+/* With `mounting`, or the folder of a mount under way would look dead. */
+static bool is_dead(const char *path)
+{
+    bool dead;
+
+    return !is_mounted(path, &dead) || dead;
+}
+
+bool volume_mount_is_dead(const char *mounts, const char *name)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    const char *path = arena_printf(a, "%s/%s", mounts, name);
+    struct stat st;
+    bool dead;
+
+    (void)pthread_mutex_lock(&mounting);
+    dead = (stat(path, &st) == 0 || errno != ENOENT) && is_dead(path);
+    (void)pthread_mutex_unlock(&mounting);
+    return dead;
+}
+
+enum sbx_code volume_mount_again(const struct volume_backend *b, const char *prefix,
+                                 const char *mounts, const char *name, volume_used_fn *used,
+                                 void *arg, struct sbx_err *err)
+{
+    SCOPED_ARENA struct arena *a = arena_new();
+    const char *path = arena_printf(a, "%s/%s", mounts, name);
+
+    (void)pthread_mutex_lock(&mounting);
+    if (used(arg, prefix)) {
+        if (is_dead(path))
+            (void)!unmount(path, err);
+        if (err->code == SBX_OK)
+            (void)!mount_it(b, prefix, mount_path(b, prefix, mounts, a), err);
+    }
+    (void)pthread_mutex_unlock(&mounting);
+    return err->code;
 }

@@ -56,6 +56,8 @@ static enum plan_seen observe_success(const struct reconcile_op *op,
     case RECONCILE_LIST:
     case RECONCILE_WARM:
     case RECONCILE_PURGE:
+    case RECONCILE_WANTS:
+    case RECONCILE_LEND:
         break;
     }
     return PLAN_SEEN_NOTHING;
@@ -81,6 +83,8 @@ static enum plan_seen observe_failure(const struct reconcile_op *op,
     case RECONCILE_LIST:
     case RECONCILE_WARM:
     case RECONCILE_PURGE:
+    case RECONCILE_WANTS:
+    case RECONCILE_LEND:
         break;
     }
     return PLAN_SEEN_AWAY;

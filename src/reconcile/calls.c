@@ -14,6 +14,7 @@
 #include "reconcile/state.h"
 #include "store/places.h"
 #include "store/templates.h"
+#include "store/volumes.h"
 
 enum {
     REVISIONS_CACHED = 256,
@@ -157,6 +158,16 @@ static void on_done(void *arg, const struct gateway_client_answer *got)
         a->executions = mem_zalloc(a->execution_count * sizeof(*a->executions));
         for (size_t i = 0; i < a->execution_count; i++)
             (void)str_copy(a->executions[i], ID_SIZE, got->sandboxes[0].executions[i]);
+    }
+    if (got->volume_count) {
+        a->wants = mem_zalloc(got->volume_count * sizeof(*a->wants));
+        for (size_t i = 0; i < got->volume_count; i++) {
+            struct reconcile_want *want = &a->wants[a->want_count];
+
+            (void)str_copy(want->account, sizeof(want->account), got->volumes[i].account_id);
+            if (str_copy(want->volume, sizeof(want->volume), got->volumes[i].volume_name))
+                a->want_count++; /* a longer one is no volume of ours */
+        }
     }
     (void)pthread_mutex_lock(&p->calls->lock);
     if (p->calls->closed)
@@ -402,6 +413,25 @@ static enum sbx_code start_purge(struct reconcile_calls *c, struct arena *a,
                                        on_done, p, err);
 }
 
+/* Only for a volume that compute of that region has: a gateway gets no credentials by asking. */
+static enum sbx_code start_lend(struct reconcile_calls *c, struct arena *a,
+                                const struct reconcile_call *call, struct pending *p,
+                                struct sbx_err *err)
+{
+    const struct store_volume *v = call->volume;
+    struct region_backend backend;
+    bool held = false;
+
+    if (store_volume_held(c->cfg.db, v->account_id, call->region, v->volume_name, &held, err))
+        return err->code;
+    if (!held)
+        return err_set(err, SBX_E_NOT_FOUND, "no sandbox of the region has the volume");
+    if (backend_get(c, a, v->account_id, call->region, &backend, err))
+        return err->code;
+    return gateway_client_volume_make(c->cfg.gateways, call->region, v->volume_name, v->account_id,
+                                      call->operation_id, &backend, on_done, p, err);
+}
+
 static enum sbx_code start(void *self, const struct reconcile_call *call, struct sbx_err *err)
 {
     struct reconcile_calls *c = self;
@@ -433,6 +463,12 @@ static enum sbx_code start(void *self, const struct reconcile_call *call, struct
         break;
     case RECONCILE_PURGE:
         code = start_purge(c, a, call, p, err);
+        break;
+    case RECONCILE_WANTS:
+        code = gateway_client_volumes_wanting(g, call->region, on_done, p, err);
+        break;
+    case RECONCILE_LEND:
+        code = start_lend(c, a, call, p, err);
         break;
     }
     if (code)

@@ -166,6 +166,12 @@ static void settle(struct reconcile_core *c, struct reconcile_op *op,
     case RECONCILE_FOR_PURGE:
         reconcile_purge_answer(c, op, answer);
         break;
+    case RECONCILE_FOR_WANTS:
+        reconcile_wants_answer(c, op, answer);
+        break;
+    case RECONCILE_FOR_LEND:
+        reconcile_lend_answer(c, op, answer);
+        break;
     }
     reconcile_op_free(c, op);
 }
@@ -371,6 +377,7 @@ static void housekeeping(struct reconcile_core *c, struct arena *a)
     reconcile_sweep_pass(c);
     reconcile_warm_pass(c, a);
     reconcile_purge_pass(c, a);
+    reconcile_lend_pass(c);
     prune(c);
 }
 

@@ -42,6 +42,8 @@ enum reconcile_call_kind {
     RECONCILE_LIST,
     RECONCILE_WARM,
     RECONCILE_PURGE,
+    RECONCILE_WANTS, /* which volumes the region lacks credentials for */
+    RECONCILE_LEND,  /* those of one */
 };
 
 /* Borrowed for the call of start. */
@@ -54,7 +56,7 @@ struct reconcile_call {
     const char *operation_id;
     const struct store_sandbox *row;   /* DEPLOY, SAVE */
     const struct store_warm *warm;     /* WARM */
-    const struct store_volume *volume; /* PURGE */
+    const struct store_volume *volume; /* PURGE; LEND: its names */
 };
 
 /* One sandbox as the region reports it. */
@@ -71,6 +73,12 @@ struct reconcile_seen {
     char reason[RECONCILE_MESSAGE_SIZE];
 };
 
+/* A volume that a region wants credentials for. */
+struct reconcile_want {
+    char account[ID_SIZE];
+    char volume[72];
+};
+
 struct reconcile_answer {
     struct reconcile_answer *link;
     uint64_t token;
@@ -84,6 +92,8 @@ struct reconcile_answer {
     char (*executions)[ID_SIZE]; /* ASK: those it runs */
     size_t execution_count;
     int64_t snapshot_bytes, snapshot_at_ms; /* SAVE */
+    struct reconcile_want *wants;           /* WANTS */
+    size_t want_count;
 };
 void reconcile_answer_free(struct reconcile_answer *a); /* NULL is allowed */
 
@@ -184,7 +194,7 @@ struct reconcile_core_config {
 };
 
 struct reconcile_counts {
-    uint64_t moves, moves_lost, undone, lost, strays, claims;
+    uint64_t moves, moves_lost, undone, lost, strays, claims, lent;
 };
 
 struct reconcile_core *reconcile_core_new(const struct reconcile_core_config *config);
@@ -194,7 +204,8 @@ void reconcile_core_free(struct reconcile_core *c); /* NULL is allowed */
 void reconcile_core_regions(struct reconcile_core *c, const char *const *names, size_t count);
 /* Due rows may be there: look now. */
 void reconcile_core_wake(struct reconcile_core *c);
-void reconcile_core_keep_trail(struct reconcile_core *c, int64_t ms); /* trail_keep_ms from now on */
+void reconcile_core_keep_trail(struct reconcile_core *c,
+                               int64_t ms); /* trail_keep_ms from now on */
 void reconcile_core_probe(struct reconcile_core *c, const char *sandbox_id);
 /* An execution whose end could not be written: done with the next pass. */
 void reconcile_core_execution_ended(struct reconcile_core *c, const char *execution_id);

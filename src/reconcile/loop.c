@@ -46,6 +46,7 @@ enum {
     M_LOST,
     M_STRAYS,
     M_CLAIMS,
+    M_LENT,
     M_ACTIONS,
     M_WAITERS,
     M_TRANSITIONS,
@@ -78,6 +79,10 @@ static const struct metrics_def METRICS[] = {
                    METRICS_COUNTER,
                    "Due rows this control plane took.",
                    { NULL } },
+    [M_LENT] = { "sandboxd_credentials_sent_total",
+                 METRICS_COUNTER,
+                 "Storage credentials of live directories that a region asked for and got.",
+                 { NULL } },
     [M_ACTIONS] = { "sandboxd_region_actions",
                     METRICS_GAUGE,
                     "Region calls of the reconciler under way.",
@@ -293,6 +298,7 @@ void reconcile_stats(struct reconcile *r, struct reconcile_stats *out)
         .lost = r->counts.lost,
         .strays = r->counts.strays,
         .claims = r->counts.claims,
+        .lent = r->counts.lent,
     };
     (void)pthread_mutex_unlock(&r->lock);
     out->waiters = reconcile_waiters_count(r->waiters);
@@ -310,14 +316,15 @@ static void print_gauges(void *arg)
     metrics_set(r->metrics, M_LOST, METRICS_PLAIN, (int64_t)s.lost);
     metrics_set(r->metrics, M_STRAYS, METRICS_PLAIN, (int64_t)s.strays);
     metrics_set(r->metrics, M_CLAIMS, METRICS_PLAIN, (int64_t)s.claims);
+    metrics_set(r->metrics, M_LENT, METRICS_PLAIN, (int64_t)s.lent);
     metrics_set(r->metrics, M_ACTIONS, METRICS_PLAIN, (int64_t)s.actions);
     metrics_set(r->metrics, M_WAITERS, METRICS_PLAIN, (int64_t)s.waiters);
 }
 
 /* --- the thread -------------------------------------------------------- */
 
-/* When the status that ends here began is known when its row was the last one with that slot; a move
- * in between that another control plane wrote shows in the generation. */
+/* When the status that ends here began is known when its row was the last one with that slot; a
+ * move in between that another control plane wrote shows in the generation. */
 static void observe_status(struct reconcile *r, const struct store_sandbox *row)
 {
     struct seen *s = &r->seen[crc32_of(row->sandbox_id, strlen(row->sandbox_id)) % SEEN_MAX];

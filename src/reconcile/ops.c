@@ -180,5 +180,6 @@ void reconcile_answer_free(struct reconcile_answer *a)
         return;
     free(a->seen);
     free(a->executions);
+    free(a->wants);
     free(a);
 }

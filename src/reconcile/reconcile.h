@@ -127,6 +127,7 @@ struct reconcile_stats {
     uint64_t lost;       /* rows whose compute had vanished */
     uint64_t strays;     /* compute without a row, destroyed */
     uint64_t claims;
+    uint64_t lent; /* storage credentials that were sent again */
 };
 void reconcile_stats(struct reconcile *r, struct reconcile_stats *out);
 

@@ -21,6 +21,8 @@ enum reconcile_purpose {
     RECONCILE_FOR_WARM,
     RECONCILE_FOR_DRAIN,
     RECONCILE_FOR_PURGE,
+    RECONCILE_FOR_WANTS,
+    RECONCILE_FOR_LEND,
 };
 
 /* One call under way. */
@@ -40,7 +42,7 @@ struct reconcile_op {
     bool lost;                         /* the row has moved on without us */
     bool settled;                      /* a move of the present batch comes from its answer */
     int tries;                         /* undo */
-    char volume[72], account[ID_SIZE]; /* PURGE */
+    char volume[72], account[ID_SIZE]; /* PURGE, LEND */
 };
 
 struct reconcile_late {
@@ -66,6 +68,9 @@ struct reconcile_sweep {
     int64_t next_ms;
     struct reconcile_seen *items;
     size_t count, cap;
+    bool asking;    /* after the volumes that it wants credentials for */
+    size_t lending; /* of those, under way to it */
+    int64_t next_ask_ms;
 };
 
 /* A list of ids with a bound; what does not fit is found by polling. */
@@ -182,6 +187,7 @@ void reconcile_late_pass(struct reconcile_core *c, struct arena *a);
 void reconcile_orphan_pass(struct reconcile_core *c, struct arena *a);
 void reconcile_orphan_answer(struct reconcile_core *c, const struct reconcile_op *op,
                              const struct reconcile_answer *answer);
+struct reconcile_sweep *reconcile_sweep_of(struct reconcile_core *c, const char *region);
 void reconcile_sweep_pass(struct reconcile_core *c);
 void reconcile_sweep_answer(struct reconcile_core *c, const struct reconcile_op *op,
                             const struct reconcile_answer *answer);
@@ -194,5 +200,10 @@ void reconcile_warm_answer(struct reconcile_core *c, const struct reconcile_op *
 void reconcile_purge_pass(struct reconcile_core *c, struct arena *a);
 void reconcile_purge_answer(struct reconcile_core *c, const struct reconcile_op *op,
                             const struct reconcile_answer *answer);
+void reconcile_lend_pass(struct reconcile_core *c);
+void reconcile_wants_answer(struct reconcile_core *c, const struct reconcile_op *op,
+                            const struct reconcile_answer *answer);
+void reconcile_lend_answer(struct reconcile_core *c, const struct reconcile_op *op,
+                           const struct reconcile_answer *answer);
 
 #endif

@@ -34,7 +34,7 @@ void reconcile_core_regions(struct reconcile_core *c, const char *const *names, 
     }
 }
 
-static struct reconcile_sweep *sweep_of(struct reconcile_core *c, const char *region)
+struct reconcile_sweep *reconcile_sweep_of(struct reconcile_core *c, const char *region)
 {
     for (size_t i = 0; i < c->sweep_count; i++) {
         if (strcmp(c->sweeps[i].region, region) == 0)
@@ -69,14 +69,14 @@ static void away(struct reconcile_core *c, struct reconcile_sweep *s)
 
 bool reconcile_region_away(struct reconcile_core *c, const char *region)
 {
-    const struct reconcile_sweep *s = sweep_of(c, region);
+    const struct reconcile_sweep *s = reconcile_sweep_of(c, region);
 
     return s && s->away;
 }
 
 void reconcile_region_silent(struct reconcile_core *c, const char *region)
 {
-    struct reconcile_sweep *s = sweep_of(c, region);
+    struct reconcile_sweep *s = reconcile_sweep_of(c, region);
 
     if (s && !s->away)
         away(c, s);
@@ -255,6 +255,7 @@ static void finish(struct reconcile_core *c, struct reconcile_sweep *s)
     } else if (s->away) {
         log_info("a region answers again", LOG_S("region", s->region));
         s->away = false;
+        s->next_ask_ms = 0;
         c->wake = true;
     }
     s->count = 0;
@@ -263,7 +264,7 @@ static void finish(struct reconcile_core *c, struct reconcile_sweep *s)
 void reconcile_sweep_answer(struct reconcile_core *c, const struct reconcile_op *op,
                             const struct reconcile_answer *answer)
 {
-    struct reconcile_sweep *s = sweep_of(c, op->region);
+    struct reconcile_sweep *s = reconcile_sweep_of(c, op->region);
 
     if (!s || !s->listing)
         return;

@@ -99,6 +99,28 @@ static bool list_read(const json_t *j, struct arena *a, struct gateway_client_an
     return true;
 }
 
+static bool volumes_read(const json_t *j, struct arena *a, struct gateway_client_answer *out)
+{
+    const json_t *list = json_object_get(j, "volumes");
+    size_t count = json_array_size(list);
+    struct region_volume *rows;
+
+    if (!json_is_array(list) || count > SBX_GATEWAY_LIST_MAX)
+        return false;
+    rows = arena_zalloc(a, (count + 1) * sizeof(*rows));
+    for (size_t i = 0; i < count; i++) {
+        const char *account = json_get_str(json_array_get(list, i), "accountId", "");
+
+        rows[i].volume_name = json_get_str(json_array_get(list, i), "volumeName", NULL);
+        if (!id_valid(account) || !rows[i].volume_name)
+            return false;
+        (void)str_copy(rows[i].account_id, sizeof(rows[i].account_id), account);
+    }
+    out->volumes = rows;
+    out->volume_count = count;
+    return true;
+}
+
 static bool success_read(enum region_answer_kind kind, const char *id, const json_t *j,
                          struct arena *a, struct gateway_client_answer *out)
 {
@@ -121,6 +143,8 @@ static bool success_read(enum region_answer_kind kind, const char *id, const jso
         out->snapshot_archived_bytes = json_get_int(j, "archivedBytes", 0);
         out->snapshot_at_ms = time_of(j, "takenAt");
         return out->snapshot_bytes >= 0 && out->snapshot_at_ms > 0;
+    case REGION_ANSWER_VOLUMES:
+        return volumes_read(j, a, out);
     case REGION_ANSWER_JSON:
     case REGION_ANSWER_ANY:
     case REGION_ANSWER_EXECUTE:
@@ -137,6 +161,8 @@ static void garbage(struct gateway_client_answer *out, const char *what)
     out->answered = false;
     out->sandboxes = NULL;
     out->sandbox_count = 0;
+    out->volumes = NULL;
+    out->volume_count = 0;
     out->json = NULL;
     out->next = NULL;
 }

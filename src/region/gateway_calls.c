@@ -14,7 +14,8 @@ enum {
     EXECUTE_EXPANSION = 6,
     EXECUTE_FIELDS_MAX = 4096,
     VOLUME_PURGE_TIMEOUT_S = 900,
-    DEPLOY_MARGIN_S = 10, /* the region's own deadline comes first, with a reason */
+    VOLUME_MAKE_TIMEOUT_S = 120, /* the region tries a storage that does not answer three times */
+    DEPLOY_MARGIN_S = 10,        /* the region's own deadline comes first, with a reason */
 };
 
 /* --- bodies ------------------------------------------------------------ */
@@ -266,8 +267,8 @@ enum sbx_code gateway_client_process(struct gateway_client *c, const char *regio
 
 /* --- the region -------------------------------------------------------- */
 
-static enum sbx_code on_volume(struct gateway_client *c, const char *method, const char *region,
-                               const char *volume_name, const char *account_id,
+static enum sbx_code on_volume(struct gateway_client *c, const char *method, int timeout_s,
+                               const char *region, const char *volume_name, const char *account_id,
                                const char *operation_id, const struct region_backend *backend,
                                gateway_client_fn *done, void *arg, struct sbx_err *err)
 {
@@ -277,7 +278,7 @@ static enum sbx_code on_volume(struct gateway_client *c, const char *method, con
                                   .method = method,
                                   .body = body,
                                   .kind = REGION_ANSWER_ANY,
-                                  .timeout_s = VOLUME_PURGE_TIMEOUT_S,
+                                  .timeout_s = timeout_s,
                                   .answer_max = SMALL_ANSWER_MAX };
 
     json_put_str(body, "operationId", operation_id);
@@ -295,8 +296,8 @@ enum sbx_code gateway_client_volume_make(struct gateway_client *c, const char *r
                                          const struct region_backend *backend,
                                          gateway_client_fn *done, void *arg, struct sbx_err *err)
 {
-    return on_volume(c, "PUT", region, volume_name, account_id, operation_id, backend, done, arg,
-                     err);
+    return on_volume(c, "PUT", VOLUME_MAKE_TIMEOUT_S, region, volume_name, account_id, operation_id,
+                     backend, done, arg, err);
 }
 
 enum sbx_code gateway_client_volume_purge(struct gateway_client *c, const char *region,
@@ -305,8 +306,22 @@ enum sbx_code gateway_client_volume_purge(struct gateway_client *c, const char *
                                           const struct region_backend *backend,
                                           gateway_client_fn *done, void *arg, struct sbx_err *err)
 {
-    return on_volume(c, "DELETE", region, volume_name, account_id, operation_id, backend, done, arg,
-                     err);
+    return on_volume(c, "DELETE", VOLUME_PURGE_TIMEOUT_S, region, volume_name, account_id,
+                     operation_id, backend, done, arg, err);
+}
+
+enum sbx_code gateway_client_volumes_wanting(struct gateway_client *c, const char *region,
+                                             gateway_client_fn *done, void *arg,
+                                             struct sbx_err *err)
+{
+    struct region_request req = { .region = region,
+                                  .method = "GET",
+                                  .path = "/v1/volumes",
+                                  .kind = REGION_ANSWER_VOLUMES,
+                                  .timeout_s = SBX_GATEWAY_CALL_TIMEOUT_S,
+                                  .answer_max = SMALL_ANSWER_MAX };
+
+    return region_call_start(c, &req, done, arg, err);
 }
 
 enum sbx_code gateway_client_read(struct gateway_client *c, const char *region, const char *path,

@@ -90,6 +90,12 @@ struct region_sandbox {
     int64_t denied_egress;
 };
 
+/* A live directory whose credentials the region asks for. */
+struct region_volume {
+    char account_id[ID_SIZE];
+    const char *volume_name;
+};
+
 /* The body of an execute answer, counted in the budget until it is freed. Any thread. */
 struct gateway_client_output;
 size_t gateway_client_output_len(const struct gateway_client_output *o);
@@ -111,6 +117,8 @@ struct gateway_client_answer {
     bool sent;                              /* the call may have taken effect */
     const struct region_sandbox *sandboxes; /* deploy get stop warm: one; list: count */
     size_t sandbox_count;
+    const struct region_volume *volumes; /* volumes_wanting: volume_count */
+    size_t volume_count;
     const char *next;       /* list: where to go on; NULL: that was all */
     int64_t snapshot_bytes; /* snapshot */
     int64_t snapshot_archived_bytes;
@@ -224,6 +232,10 @@ MUST_USE enum sbx_code gateway_client_volume_make(struct gateway_client *c, cons
                                                   const struct region_backend *backend,
                                                   gateway_client_fn *done, void *arg,
                                                   struct sbx_err *err);
+/* The volumes whose credentials the region lacks: answered with volume_make. */
+MUST_USE enum sbx_code gateway_client_volumes_wanting(struct gateway_client *c, const char *region,
+                                                      gateway_client_fn *done, void *arg,
+                                                      struct sbx_err *err);
 MUST_USE enum sbx_code gateway_client_volume_purge(struct gateway_client *c, const char *region,
                                                    const char *volume_name, const char *account_id,
                                                    const char *operation_id,

@@ -14,6 +14,7 @@ enum region_answer_kind {
     REGION_ANSWER_LIST,
     REGION_ANSWER_GONE,
     REGION_ANSWER_SNAPSHOT,
+    REGION_ANSWER_VOLUMES,
     REGION_ANSWER_JSON,
     REGION_ANSWER_EXECUTE, /* kept as bytes, counted in the budget */
     REGION_ANSWER_ANY,     /* the status alone */

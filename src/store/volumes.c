@@ -18,6 +18,7 @@ enum {
     VOLUME_RESTORE,
     VOLUME_CLAIM_PURGE,
     VOLUME_PURGED,
+    VOLUME_HELD,
 };
 
 const struct store_stmt STORE_STMT_VOLUMES[] = {
@@ -76,6 +77,11 @@ const struct store_stmt STORE_STMT_VOLUMES[] = {
                         "DELETE FROM sandboxd.volumes v WHERE v.account_id = $1 "
                         "AND v.region = $2 AND v.volume_name = $3 AND v.purging",
                         3, true },
+    [VOLUME_HELD] = { "volume_held",
+                      "SELECT EXISTS (SELECT FROM sandboxd.sandboxes s WHERE s.account_id = $1 "
+                      "AND s.region = $2 AND s.volume_name = $3 AND NOT s.ended "
+                      "AND s.holds_compute)",
+                      3, true },
 };
 const size_t STORE_STMT_VOLUMES_COUNT = COUNT_OF(STORE_STMT_VOLUMES);
 
@@ -238,4 +244,20 @@ enum sbx_code store_volume_purged(struct store_conn *db, const char *account_id,
 
     volume_key(&q, account_id, region, volume_name);
     return store_run(db, &S[VOLUME_PURGED], &q, &res, err);
+}
+
+enum sbx_code store_volume_held(struct store_conn *db, const char *account_id, const char *region,
+                                const char *volume_name, bool *held, struct sbx_err *err)
+{
+    SCOPED_RESULT PGresult *res = NULL;
+    struct store_args q = { 0 };
+
+    volume_key(&q, account_id, region, volume_name);
+    enum sbx_code code = store_run_one(db, &S[VOLUME_HELD], &q, "volume", &res, err);
+    if (code == SBX_OK) {
+        struct store_row r = { .res = res };
+
+        *held = store_row_bool(&r);
+    }
+    return code;
 }

@@ -50,6 +50,10 @@ MUST_USE enum sbx_code store_volume_restore(struct store_conn *db, const char *a
 MUST_USE enum sbx_code store_volume_claim_purge(struct store_conn *db, const char *owner,
                                                 int64_t lease_ms, int limit, struct arena *a,
                                                 struct store_volumes *out, struct sbx_err *err);
+/* Does compute of a sandbox in that region have the volume? */
+MUST_USE enum sbx_code store_volume_held(struct store_conn *db, const char *account_id,
+                                         const char *region, const char *volume_name, bool *held,
+                                         struct sbx_err *err);
 /* The objects are gone: the row goes. */
 MUST_USE enum sbx_code store_volume_purged(struct store_conn *db, const char *account_id,
                                            const char *region, const char *volume_name,

@@ -464,6 +464,8 @@ void sim_region_request(struct sim *s, const struct sim_event *e)
     } else if (e->from.kind == RECONCILE_PURGE) {
         sim_volume_purge(s, e->a);
         answer(s, &e->from, answer_new(&e->from, SBX_OK));
+    } else if (e->from.kind == RECONCILE_WANTS) {
+        answer(s, &e->from, answer_new(&e->from, SBX_OK)); /* it lacks nothing */
     } else if (e->from.kind == RECONCILE_ASK) {
         struct sim_box *b = sim_box_of(s, e->id);
 
@@ -518,6 +520,8 @@ void sim_region_work(struct sim *s, const struct sim_event *e)
     case RECONCILE_ASK:
     case RECONCILE_LIST:
     case RECONCILE_PURGE:
+    case RECONCILE_WANTS:
+    case RECONCILE_LEND:
         break;
     }
 }

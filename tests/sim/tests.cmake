@@ -9,7 +9,7 @@ set(sim_sources
 	${PROJECT_SOURCE_DIR}/tests/sim/sim_runs.c
 	${PROJECT_SOURCE_DIR}/tests/sim/sim_owners.c
 	${PROJECT_SOURCE_DIR}/tests/sim/sim_check.c)
-foreach(part core write ops act sweep warm ask runs runs_steps run_moves)
+foreach(part core write ops act sweep warm lend ask runs runs_steps run_moves)
 	list(APPEND sim_sources ${PROJECT_SOURCE_DIR}/src/reconcile/${part}.c)
 endforeach()
 file(GLOB sim_pure CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/domain/*.c)

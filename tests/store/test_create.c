@@ -238,9 +238,16 @@ static void volumes_are_made_or_taken(void **state)
     assert_string_equal(out.sandbox.volume_name, "mine");
 
     struct store_sandbox s = out.sandbox;
+    bool held = false;
+    OK(store_volume_held(w->db, account, w->region, "mine", &held, &err));
+    assert_true(held);
+    OK(store_volume_held(w->db, s.sandbox_id, w->region, "mine", &held, &err));
+    assert_false(held); /* no account of that id */
     s = world_move(w, &s, SANDBOX_FAILED);
     s = world_move(w, &s, SANDBOX_TERMINATING);
     world_move(w, &s, SANDBOX_TERMINATED);
+    OK(store_volume_held(w->db, account, w->region, "mine", &held, &err));
+    assert_false(held);
     OK(store_volume_remove(w->db, account, w->region, "mine", 1, w->a, &v, &err));
     struct store_volumes due = { 0 };
     for (int i = 0; i < 100 && due.count == 0; i++)

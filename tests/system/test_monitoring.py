@@ -41,6 +41,7 @@ FAMILIES = {
                       "sandbox_region_ready_seconds_bucket", "sandbox_region_delete_seconds_bucket"],
         "executions": ["sandbox_region_executions", "sandbox_region_executions_total", "sandbox_region_output_bytes"],
         "denied egress": ["sandbox_region_denied_egress_total"],
+        "live directories": ["sandbox_region_mounts_dead", "sandbox_region_mounts_lost_total", "sandbox_region_mounts_mended_total"],
         "what went wrong": ["sandbox_region_strays_total", "sandbox_region_lost_total", "sandbox_region_adopted_total"],
     },
 }

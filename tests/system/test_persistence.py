@@ -2,14 +2,32 @@
 """Persistence on both backends: a folder of the region host, and a real S3 server (swift).  Volumes,
 directory mode, pause and resume, what goes wrong (contract 5; cases 8, 17, 19, 20, 22, 23, 25)."""
 
+import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 
 from harness import SystemTest, in_parallel, main, wait_for
-from s3_server import S3Server
+from s3_server import ROTATED, S3Server
+
+def holds(path, needle):
+    """Is it in the file?  Holes, of which a sandbox's disk is full, are not read."""
+    end, last = 0, b""
+    with open(path, "rb") as f, contextlib.suppress(OSError):  # past the last of the data
+        while True:
+            at = os.lseek(f.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(f.fileno(), at, os.SEEK_HOLE)
+            f.seek(at)
+            while at < end:
+                data = f.read(min(1 << 20, end - at))
+                if needle in last + data:
+                    return True
+                last, at = data[-len(needle):], at + len(data)
+    return False
+
 
 class Backend:
     """What both kinds share: the tests below run on each."""
@@ -386,6 +404,99 @@ class OnS3(Backend, SystemTest):
     def make_backend(self, tenant):
         where = {("s3Region" if k == "region" else k): v for k, v in self.where.items()}
         self.stack.admin("POST", "/backend/create", {"accountId": tenant.account, "region": tenant.region, **where})
+
+    # ---- credentials: held in memory, sent again (issue 5)
+
+    def s3fs(self, t, box):
+        """The pids of what serves the volume's live directory."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
+                words = f.read().split("\0")
+                if words[0] == "s3fs" and any(f"{t.account}.{box['volumeName']}." in w for w in words):
+                    found.append(int(pid))
+        return found
+
+    def kill_s3fs(self, t, box):
+        for pid in self.s3fs(t, box):
+            os.kill(pid, signal.SIGKILL)
+        wait_for("s3fs is gone", lambda: not self.s3fs(t, box))
+
+    def wanted(self):
+        return self.stack.region.client().get("/v1/volumes").json["volumes"]
+
+    def metric(self, name):
+        text = self.stack.region.client().get("/metrics").text()
+        return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(name + " "))
+
+    def test_a_dead_mount_is_mended_without_a_call(self):
+        t = self.world("DIRECTORY")
+        box = t.ready()
+        self.ok(t, box, "echo old > persist/old")
+        lost = self.metric("sandbox_region_mounts_lost_total")
+        self.kill_s3fs(t, box)  # the gateway still has what it takes
+        wait_for("it is mounted again", lambda: self.s3fs(t, box), 20)
+        wait_for("and counted", lambda: self.metric("sandbox_region_mounts_mended_total"), 10)
+        self.assertEqual(self.metric("sandbox_region_mounts_lost_total"), lost + 1)
+        self.assertEqual(self.metric("sandbox_region_mounts_dead"), 0)
+        self.assertIn("a live directory lost its s3fs", self.stack.region.log())
+        self.assertNotEqual(self.sh(t, box, "cat persist/old")["exitCode"], 0)  # holds on to the one that died
+        self.cycle(t, box)
+        self.assertEqual(self.ok(t, box, "cat persist/old"), "old\n")
+        t.terminate(box)
+        wait_for("s3fs has ended", lambda: not self.s3fs(t, box))
+
+    def test_credentials_are_sent_again_after_a_restart_of_the_region(self):
+        t = self.world("DIRECTORY")
+        box = t.ready()
+        self.ok(t, box, "echo old > persist/old")
+        for dead in (True, False):  # the s3fs with the gateway, and the gateway alone
+            sent = self.stack.plane.log().count("storage credentials were sent again")
+            self.stack.region.kill9()
+            if dead:
+                self.kill_s3fs(t, box)
+            self.stack.region.start()
+            wait_for("they were sent", lambda: self.stack.plane.log().count("storage credentials were sent again") > sent, 20)
+            wait_for("it is mounted", lambda: self.s3fs(t, box), 20)
+            wait_for("nothing is asked for", lambda: self.wanted() == [], 10)
+            wait_for("counted", lambda d=dead: self.metric("sandbox_region_mounts_mended_total") == int(d), 10)
+        self.kill_s3fs(t, box)  # the gateway has them again, and mends it by itself
+        wait_for("it is mounted again", lambda: self.s3fs(t, box), 20)
+        other = t.ready(volumeName=box["volumeName"])
+        self.assertEqual(len(self.s3fs(t, box)), 1)
+        self.assertEqual(self.ok(t, other, "cat persist/old && echo new > persist/new"), "old\n")
+        self.assertEqual(self.live(t, box, "new"), b"new\n")
+        secrets = [self.where[k].encode() for k in ("accessKey", "secretKey")]
+        for where in (self.stack.region.dir, self.stack.logs):
+            for folder, inner, names in os.walk(where):
+                inner[:] = [n for n in inner if not os.path.ismount(os.path.join(folder, n))]
+                for path in (os.path.join(folder, n) for n in names):
+                    if os.path.isfile(path) and not os.path.islink(path):
+                        self.assertEqual([s for s in secrets if holds(path, s)], [], path)
+        t.terminate(box)
+        t.terminate(other)
+        wait_for("s3fs has ended", lambda: not self.s3fs(t, box))
+
+    def test_credentials_that_do_not_work_are_asked_for_again(self):
+        t = self.world("DIRECTORY")
+        box = t.ready()
+        self.ok(t, box, "echo old > persist/old")
+        backend = {("s3Region" if k == "region" else k): v for k, v in self.where.items()}
+        change = lambda **to: self.stack.admin("POST", "/backend/create", {
+            "accountId": t.account, "region": t.region, **backend, **to})
+        change(secretKey="wrong")
+        self.stack.region.kill9()
+        self.kill_s3fs(t, box)
+        self.stack.region.start()
+        wait_for("they did not help", lambda: "storage credentials did not help a region" in self.stack.plane.log(), 20)
+        self.assertEqual(self.metric("sandbox_region_mounts_dead"), 1)
+        change(**ROTATED)
+        wait_for("it is mounted", lambda: self.s3fs(t, box), 40)
+        other = t.ready(volumeName=box["volumeName"])
+        self.assertEqual(self.ok(t, other, "cat persist/old"), "old\n")
+        t.terminate(box)
+        t.terminate(other)
+        wait_for("s3fs has ended", lambda: not self.s3fs(t, box))
 
     def base(self, t, name):
         return f"{self.prefix}/{t.account}/{name}/"
