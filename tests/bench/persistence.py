@@ -3,9 +3,10 @@
 rounds; and what the region host weighs while a large archive streams through it.  Prints Markdown rows.
 
     SANDBOXD_BUILD=build-release tests/bench/persistence.py dir|s3 [rounds]       (release build; as root)
-    SANDBOXD_BUILD=build-release tests/bench/persistence.py memory [megabytes]
+    SANDBOXD_BUILD=build-release tests/bench/persistence.py memory dir|s3 [megabytes]
 """
 
+import contextlib
 import io
 import os
 import random
@@ -55,10 +56,10 @@ def timed(fn):
 
 
 class Bench:
-    def __init__(self, kind):
+    def __init__(self, kind, options=None):
         self.folder = tempfile.mkdtemp(prefix="sbx-bench-")
-        self.s3 = None
-        self.stack = Stack().start()
+        self.s3 = self.path = None
+        self.stack = Stack(sandboxd=options or {}).start()
         rootfs = os.path.join(self.folder, "rootfs")
         busybox_rootfs(rootfs)
         for program in ("tar", "zstd"):
@@ -75,7 +76,7 @@ class Bench:
             self.stack.admin("POST", "/backend/create",
                              {"accountId": self.tenant.account, "region": self.tenant.region, **where})
         else:
-            self.stack.backend_dir(self.tenant)
+            self.path = self.stack.backend_dir(self.tenant)
 
     def stop(self):
         self.stack.stop()
@@ -118,45 +119,71 @@ def speed(kind, rounds):
 
 
 def rss_mb(pid):
+    """Resident now, and the most that it ever was."""
     with open(f"/proc/{pid}/status") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
+        told = {line.split()[0]: int(line.split()[1]) / 1024 for line in f if line.startswith(("VmRSS", "VmHWM"))}
+    return told.get("VmRSS:", 0), told.get("VmHWM:", 0)
 
 
-def memory(megabytes):
-    bench = Bench("dir")
+def sandbox_mb(stack):
+    """Of the sandbox's own processes: the kernel of gVisor with all that runs on it, agent included, and its gofer."""
+    total = 0
+    for pid, words in stack.processes():
+        if "runsc" in words:
+            with contextlib.suppress(OSError, ProcessLookupError):
+                total += rss_mb(pid)[0]
+    return total
+
+
+def memory(kind, megabytes):
+    bench = Bench(kind, {"sandboxes.disk_mb": megabytes * 5 // 4})
     pid = bench.stack.region.pid
-    peak, over = {}, threading.Event()
+    peak, inside, took, over = {}, {}, {}, threading.Event()
 
     def watch():
-        while not over.wait(0.05):
-            peak[phase] = max(peak.get(phase, 0), rss_mb(pid))
+        turn = 0
+        while not over.wait(0.02):
+            peak[phase] = max(peak.get(phase, 0), rss_mb(pid)[0])
+            turn += 1
+            if turn % 25 == 0:  # it walks through /proc
+                inside[phase] = max(inside.get(phase, 0), sandbox_mb(bench.stack))
 
+    def run(name, fn):
+        nonlocal phase
+        phase = name
+        took[name] = timed(fn)
+        print(f"{name}: {took[name]:.0f} s, RSS up to {peak[name]:.1f} MB, VmHWM {rss_mb(pid)[1]:.1f} MB, "
+              f"the sandbox's {inside.get(name, 0):.0f} MB", file=sys.stderr)
+
+    phase = "idle"
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     try:
         box = bench.tenant.ready()
-        phase = "before"
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        bench.sh(box, "head -c 33554432 /dev/urandom > /tmp/part; "  # repeated farther away than zstd looks back
-                      f"for i in $(seq {megabytes // 32}); do cat /tmp/part; done > /workspace/big")
-        phase = "pause"
-        bench.tenant.pause(box)
+        # Random bytes, repeated farther away than zstd looks back: quick to make, and they do not pack.
+        bench.sh(box, "dd if=/dev/urandom of=/tmp/part bs=1M count=32 iflag=fullblock 2>/dev/null")
+        for at in range(0, megabytes, 1024):
+            run("write", lambda n=min(1024, megabytes - at) // 32:
+                bench.sh(box, f"for i in $(seq {n}); do dd if=/tmp/part bs=4M 2>/dev/null; done >> /workspace/big"))
+        run("pause", lambda: bench.tenant.pause(box))
         size = bench.tenant.get(box)["persistence"]["lastSnapshotBytes"]
-        phase = "resume"
-        bench.resume(box)
-        phase = "output"
-        bench.sh(box, f"head -c {megabytes << 20} /dev/zero")
-        over.set()
-        watcher.join()
-        print(f"{size / 2**20:.0f} MB that do not pack; RSS of sandbox-region, highest: " +
-              ", ".join(f"{name} {mb:.0f} MB" for name, mb in peak.items()))
+        if bench.path:
+            packed = sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(bench.path) for f in files)
+            assert packed > megabytes << 20, packed
+        run("resume", lambda: bench.resume(box))
+        assert int(bench.sh(box, "stat -c %s /workspace/big")) == megabytes << 20 <= size
+        print(f"| {kind} | {megabytes} MB | " + " | ".join(
+            f"{peak[name]:.1f} MB" + (f", {took[name]:.0f} s" if name in took else "") for name in ("idle", "pause", "resume")) +
+            f" | {rss_mb(pid)[1]:.1f} MB | {max(inside.values()):.0f} MB |")
     finally:
         over.set()
+        watcher.join()
         bench.stop()
 
 
 if __name__ == "__main__":
     what = sys.argv[1] if len(sys.argv) > 1 else "dir"
     if what == "memory":
-        memory(int(sys.argv[2]) if len(sys.argv) > 2 else 3000)
+        memory(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 2048)
     else:
         speed(what, int(sys.argv[2]) if len(sys.argv) > 2 else 3)

@@ -61,8 +61,8 @@ class S3Server:
             ("catch_errors", "catch_errors", ""), ("gatekeeper", "gatekeeper", ""),
             ("proxy-logging", "proxy_logging", ""), ("cache", "memcache", ""),
             ("listing_formats", "listing_formats", ""), ("bulk", "bulk", ""), ("tempurl", "tempurl", ""),
-            ("s3api", "s3api", f"s3_acl = no\nlocation = {REGION}\nmin_segment_size = 1048576\n"),
-            ("tempauth", "tempauth", "user_test_tester = testing .admin\nuser_test_rotated = rotated .admin\n"), ("copy", "copy", ""), ("slo", "slo", ""),
+            ("s3api", "s3api", f"s3_acl = no\nlocation = {REGION}\nmin_segment_size = 1048576\nmax_upload_part_num = 10000\n"),
+            ("tempauth", "tempauth", "user_test_tester = testing .admin\nuser_test_rotated = rotated .admin\n"), ("copy", "copy", ""), ("slo", "slo", "max_manifest_segments = 10000\n"),
             ("dlo", "dlo", ""), ("versioned_writes", "versioned_writes", ""), ("symlink", "symlink", "")))
         self.write("proxy-server.conf",
                    f"[DEFAULT]\nbind_ip = 127.0.0.1\nbind_port = {self.port}\nuser = root\nworkers = 0\n"
