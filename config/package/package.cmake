@@ -5,7 +5,7 @@
 install(TARGETS sandboxd RUNTIME DESTINATION bin COMPONENT server)
 install(TARGETS sandbox-region RUNTIME DESTINATION bin COMPONENT region)
 install(TARGETS sandbox-agent sandbox-probe RUNTIME DESTINATION lib/sandboxd COMPONENT region)
-install(TARGETS sandbox-statx LIBRARY DESTINATION lib/sandboxd COMPONENT region)
+install(TARGETS sandbox-statx fusemod_sbxnames LIBRARY DESTINATION lib/sandboxd COMPONENT region)
 install(TARGETS sandboxctl RUNTIME DESTINATION bin COMPONENT ctl)
 
 # Printed from the program's own table of verbs.

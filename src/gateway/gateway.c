@@ -373,6 +373,7 @@ enum sbx_code gateway_start(const struct config *config, struct gateway **out, s
     g->lock_fd = -1;
     g->metrics = metrics_new();
     g->counters = metrics_register(g->metrics, gateway_metrics, gateway_metrics_count);
+    volume_set_agent(config_str(config, "agent", "path"));
     /* An increase is seen only over a zero that was there. */
     metrics_add(g->counters, GATEWAY_M_MOUNTS_LOST, METRICS_PLAIN, 0);
     metrics_add(g->counters, GATEWAY_M_MOUNTS_MENDED, METRICS_PLAIN, 0);

@@ -82,6 +82,9 @@ MUST_USE enum sbx_code volume_list(const struct volume_backend *b, const char *p
 MUST_USE enum sbx_code volume_purge(const struct volume_backend *b, const char *prefix,
                                     struct sbx_err *err);
 
+/* The agent's program, an absolute path (borrowed): libfusemod_sbxnames.so, which `s3` directories
+ * need, lies beside it.  Once, before the first volume_directory(). */
+void volume_set_agent(const char *path);
 /* The live directory of a volume as a folder of this host, made when missing; in the arena.  `dir`:
  * the folder itself.  `s3`: an s3fs mount on mounts/<account>.<volume>.<tag>, shared by all that
  * came with the same credentials; the process outlives us and has them in its memory only. */

@@ -20,7 +20,8 @@
 #include "gateway/volume_impl.h"
 
 /* Live directories of `s3` volumes.  s3fs uploads a file when it is flushed, so with the
- * sandbox's dentry cache off it is on the backend when close returns to the writer. */
+ * sandbox's dentry cache off it is on the backend when close returns to the writer.  A layer of
+ * ours in its process (src/mount) makes object names of file names. */
 
 enum {
     MOUNT_MS = 30000,
@@ -28,10 +29,19 @@ enum {
     UNMOUNT_MS = 15000,
     MOUNT_TAG_SIZE = 17,
     CMDLINE_MAX = 16 * 1024,
+    KEY_MAX = 1024,     /* bytes of an object's name: S3's limit */
+    STAT_CACHE_S = 30,  /* how long another mount's change of what was looked at can go unseen */
+    DISK_FREE_MB = 256, /* s3fs leaves so much, and uploads its parts instead of keeping them */
 };
 
 /* One mount at a time: two sandboxes of one volume share what the first one mounted. */
 static pthread_mutex_t mounting = PTHREAD_MUTEX_INITIALIZER;
+static const char *agent; /* set once, before the first mount */
+
+void volume_set_agent(const char *path)
+{
+    agent = path;
+}
 
 static void mount_name(const char *prefix, char out[VOLUME_KEY_MAX])
 {
@@ -98,17 +108,24 @@ static enum sbx_code start_s3fs(const struct volume_backend *b, const char *pref
                                 const char *path, struct sbx_err *err)
 {
     SCOPED_ARENA struct arena *a = arena_new();
-    const char *source = arena_printf(a, "%s:/%s%s%s/data", b->bucket, b->prefix,
-                                      b->prefix[0] != 0 ? "/" : "", prefix);
+    const char *folder =
+        arena_printf(a, "%s%s%s/data", b->prefix, b->prefix[0] != 0 ? "/" : "", prefix);
+    const char *source = arena_printf(a, "%s:/%s", b->bucket, folder);
+    const char *slash = strrchr(agent, '/'); /* the layer lies beside it */
+    size_t taken = strlen(folder) + 1;       /* of each key, and a folder's own ends with a slash */
     const char *options = arena_printf(
         a,
         "url=%s,endpoint=%s,use_path_request_style,allow_other,mp_umask=0,nosuid,nodev,"
-        "retries=1,connect_timeout=5,readwrite_timeout=15,logfile=/dev/null",
-        b->endpoint, b->region);
+        "retries=1,connect_timeout=5,readwrite_timeout=15,logfile=/dev/null,"
+        "stat_cache_expire=%d,tmpdir=%.*s,ensure_diskfree=%d,modules=sbxnames,sbxnames_max=%zu",
+        b->endpoint, b->region, STAT_CACHE_S, (int)(strrchr(path, '/') - path), path, DISK_FREE_MB,
+        taken < KEY_MAX ? KEY_MAX - taken : 0);
     /* By the environment and not a file: an access key may hold a colon, and nothing is on disk. */
     const char *env[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                           arena_printf(a, "AWSACCESSKEYID=%s", b->access_key),
                           arena_printf(a, "AWSSECRETACCESSKEY=%s", secret_reveal(b->secret_key)),
+                          arena_printf(a, "LD_LIBRARY_PATH=%.*s",
+                                       slash != NULL ? (int)(slash - agent) : 0, agent),
                           NULL };
     const char *argv[] = { "s3fs", source, path, "-o", options, NULL };
     struct process_spec spec = PROCESS_SPEC_INIT;

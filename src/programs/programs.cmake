@@ -36,3 +36,8 @@ target_link_libraries(sandbox-statx PRIVATE flags)
 target_compile_options(sandbox-statx PRIVATE -fno-stack-protector -fno-builtin)
 target_link_options(sandbox-statx PRIVATE -nostdlib)
 set_target_properties(sandbox-statx PROPERTIES PREFIX "")
+
+# The layer that s3fs loads: in another's process, so without sanitizers.
+file(GLOB mount_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/mount/*.c)
+add_library(fusemod_sbxnames MODULE ${mount_sources})
+target_link_libraries(fusemod_sbxnames PRIVATE flags PkgConfig::FUSE)

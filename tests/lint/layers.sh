@@ -22,5 +22,6 @@ owns libcurl 'curl/.*' 'net'
 owns rhonabwy 'rhonabwy\.h' 'region'
 owns OpenSSL 'openssl/.*' 'base'
 owns libidn2 'idn2\.h' 'base'
+owns libfuse 'fuse.*\.h' 'mount'
 owns libarchive 'archive.*\.h' 'agent'
 exit $bad

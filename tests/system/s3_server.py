@@ -33,8 +33,10 @@ def listens(port):
 
 
 class S3Server:
-    def __init__(self, folder):
+    def __init__(self, folder, size_mb=None):
+        """size_mb: what it can hold, on a file system of its own."""
         self.dir = folder
+        self.size_mb = size_mb
         self.etc = os.path.join(folder, "etc")
         self.devices = os.path.join(folder, "dev")
         self.port = free_port()
@@ -48,6 +50,9 @@ class S3Server:
 
     def configure(self):
         os.makedirs(self.etc)
+        os.makedirs(self.devices)
+        if self.size_mb:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.size_mb}m", "none", self.devices], check=True)
         os.makedirs(os.path.join(self.devices, "d1"))
         self.write("swift.conf", "[swift-hash]\nswift_hash_path_suffix = s\nswift_hash_path_prefix = p\n"
                                  "[storage-policy:0]\nname = gold\ndefault = yes\n")
@@ -119,6 +124,8 @@ class S3Server:
             except subprocess.TimeoutExpired:
                 p.kill()
                 p.wait()
+        if self.size_mb and os.path.ismount(self.devices):
+            subprocess.run(["umount", "-l", self.devices], check=True)
         self.processes = []
 
     def pause(self, on=True):

@@ -157,7 +157,8 @@ class Packages(unittest.TestCase):
         want = {
             "sandboxd": {"/usr/bin/sandboxd", "/etc/sandboxd/sandboxd.conf", "/lib/systemd/system/sandboxd.service",
                          "/lib/systemd/system/sandboxd-standalone.service", "/usr/lib/sandboxd/make-rootfs"},
-            "sandbox-region": {"/usr/bin/sandbox-region", "/usr/lib/sandboxd/sandbox-agent", "/etc/sandboxd/region.conf",
+            "sandbox-region": {"/usr/bin/sandbox-region", "/usr/lib/sandboxd/sandbox-agent",
+                               "/usr/lib/sandboxd/libfusemod_sbxnames.so", "/etc/sandboxd/region.conf",
                                "/lib/systemd/system/sandbox-region.service", "/lib/systemd/system/sandboxd.slice"},
             "sandboxctl": {"/usr/bin/sandboxctl", "/usr/share/man/man1/sandboxctl.1",
                            "/usr/share/bash-completion/completions/sandboxctl",

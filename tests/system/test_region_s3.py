@@ -19,7 +19,7 @@ class S3(VolumeTest):
     def make_backend(cls):
         folder = os.path.join(cls.stack.dir, "s3")
         os.makedirs(folder)
-        cls.s3 = S3Server(folder)
+        cls.s3 = S3Server(folder, size_mb=200)
         cls.addClassCleanup(cls.s3.stop)
         try:
             cls.s3.start()
@@ -97,6 +97,61 @@ class S3(VolumeTest):
         self.delete(two)
         with open("/proc/mounts") as f:
             self.assertNotIn(f"{self.account}.{volume}", f.read())
+
+    def volume(self, name):
+        self.must("PUT", f"/v1/volumes/{name}",
+                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
+        return f"some/prefix/{self.account}/{name}/data/"
+
+    def below(self, key):
+        return [k[len(key):] for k in self.s3.keys("bucket") if k.startswith(key)]
+
+    def test_what_is_deleted_while_it_is_open(self):
+        """gVisor has every file open that it knows, so this is every file."""
+        key = self.volume("deleted")
+        one, two = self.start("DIRECTORY", "deleted"), self.start("DIRECTORY", "deleted")
+        self.assertEqual(self.shell(one, "cd /workspace/persist && mkdir -p d/e && echo 1 > d/f && echo 2 > d/e/g && "
+                                         "exec 8<d/f 9<d/e/g && rm d/f && cat <&8 && echo new > n && mv n d/e/g && cat <&9 && cat d/e/g && "
+                                         "ls -A . d"), "1\n2\nnew\n.:\nd\n\nd:\ne\n")
+        self.shell(two, "cd /workspace/persist && cat d/e/g && rm -r d && ! ls d 2>/dev/null && [ -z \"$(ls -A)\" ]")
+        self.assertEqual(self.shell(one, "cd /workspace/persist && ls -A && for i in 1 2 3; do mkdir d && echo $i > d/x && rm -r d; done"),
+                         "")
+        refused = self.execute(two, ["touch", "/workspace/persist/.sbx-deleted-x"], generation=99)
+        self.assertIn("not permitted", refused["stderr"])
+        self.delete(one)
+        self.delete(two)
+        wait_for("s3fs has ended", lambda: not self.s3fs("deleted"))
+        self.assertEqual(self.below(key), [""])  # and it left nothing
+
+    def test_a_name_that_is_too_long_for_a_key(self):
+        self.volume("long")
+        box = self.start("DIRECTORY", "long")
+        for char, size, depth in (("x", 200, 4), ("\\001", 255, 1)):
+            name = f"n=$(printf '%0{size}d' | tr 0 '{char}'); "
+            self.shell(box, f"cd /workspace/persist; {name} for i in $(seq {depth}); do mkdir $n && cd $n || exit; done; echo x > y; cat y")
+            got = self.execute(box, ["sh", "-c", f"cd /workspace/persist; {name} cd /workspace/persist/{'/'.join(['$n'] * depth)}; touch $n"],
+                               generation=99)
+            self.assertIn("name too long", got["stderr"].lower())
+        self.delete(box)
+
+    def test_a_full_backend_is_told_to_the_writer(self):
+        key = self.volume("full")
+        box = self.start("DIRECTORY", "full")
+        self.shell(box, "cd /workspace/persist && echo kept > kept")
+        with open(os.path.join(self.s3.devices, "fill"), "wb") as f, contextlib.suppress(OSError):
+            while True:
+                f.write(bytes(1 << 20))
+        try:
+            for script in ("echo lost > new", "head -c 10000000 /dev/zero > big", "head -c 100000 /dev/zero >> kept"):
+                got = self.execute(box, ["sh", "-c", f"cd /workspace/persist && {script}"], generation=99, timeoutSeconds=60)
+                self.assertNotEqual(got["exitCode"], 0, got)
+                self.assertIn("error", got["stderr"])
+        finally:
+            os.unlink(os.path.join(self.s3.devices, "fill"))
+        self.shell(box, "cd /workspace/persist && rm -f new big && cat kept && echo more > more")
+        self.assertEqual(self.s3.get("bucket", key + "kept")[:5], b"kept\n")
+        self.assertEqual(self.s3.get("bucket", key + "more"), b"more\n")
+        self.delete(box)
 
     def s3fs(self, volume):
         """The pids of the processes that serve the volume's mounts."""

@@ -101,7 +101,7 @@ class Booted(unittest.TestCase):
         for name in ("sandboxd", "sandbox-region", "sandboxctl"):
             shutil.copy2(os.path.join(BUILD, name), cls.root + "/usr/bin")
         os.makedirs(cls.root + "/usr/lib/sandboxd", exist_ok=True)
-        for name in ("sandbox-agent", "sandbox-probe", "sandbox-statx.so"):
+        for name in ("sandbox-agent", "sandbox-probe", "sandbox-statx.so", "libfusemod_sbxnames.so"):
             shutil.copy2(os.path.join(BUILD, name), cls.root + "/usr/lib/sandboxd")
         units = cls.root + "/etc/systemd/system"
         for name in os.listdir(UNITS):
