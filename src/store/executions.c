@@ -113,7 +113,6 @@ enum sbx_code store_execution_begin(struct store_conn *db, const struct store_ex
         struct store_sandbox now;
 
         *err = (struct sbx_err){ 0 }; /* why there was no row to begin on is the row's to say */
-        *err = (struct sbx_err){ 0 };
         code = store_sandbox_get(db, in->account_id, in->sandbox_id, a, &now, err);
         return code == SBX_OK ? refused(&now, err) : code;
     }
