@@ -11,10 +11,9 @@
 #include "mount/names.h"
 
 /* libfusemod_sbxnames.so: a layer over a file system of libfuse 2 (s3fs) in its own process, loaded
- *by
- * `-o modules=sbxnames`: file names become keys and back (names.h), and a file that is deleted
- *while it is open leaves its folder (files.h).  It keeps nothing else, so what close, caches and
- *errors mean is s3fs' business.
+ * by `-o modules=sbxnames`.  File names become keys and back (names.h), and a file that is deleted
+ * while it is open leaves its folder (files.h).  It keeps nothing else, so what close, caches and
+ * errors mean is s3fs' business.
  *
  *	-o sbxnames_max=N   bytes of a path as key; a longer one is ENAMETOOLONG */
 

@@ -163,6 +163,12 @@ class S3(VolumeTest):
                     found.append(int(pid))
         return found
 
+    def processes_of(self, box):
+        """The runtime's processes of a sandbox: children of its shim."""
+        shim = self.shim_pid(box)
+        with open(f"/proc/{shim}/task/{shim}/children") as f:
+            return [int(pid) for pid in f.read().split()]
+
     def killed(self, volume):
         for pid in self.s3fs(volume):
             os.kill(pid, signal.SIGKILL)
@@ -200,6 +206,22 @@ class S3(VolumeTest):
         self.delete(both, 9)
         self.delete(directory, 9)
         wait_for("s3fs has ended", lambda: not self.s3fs(volume))  # after its unmount
+
+    def test_a_killed_sandbox_leaves_no_mount(self):
+        """However it dies: its own processes, its shim, or both at once."""
+        key = self.volume("dies")
+        for n, victims in enumerate((lambda b: self.processes_of(b), lambda b: [self.shim_pid(b)],
+                                     lambda b: [self.shim_pid(b), *self.processes_of(b)])):
+            box = self.start("DIRECTORY", "dies")
+            self.shell(box, f"echo {n} > /workspace/persist/f{n}")
+            for pid in victims(box):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.delete(box, 3)
+            wait_for("s3fs has ended", lambda: not self.s3fs("dies"))
+            with open("/proc/mounts") as f:
+                self.assertNotIn(f"{self.account}.dies", f.read())
+            self.assertEqual(self.s3.get("bucket", f"{key}f{n}"), b"%d\n" % n)
 
     def test_a_rotated_key_is_taken_by_who_comes_after(self):
         volume = "rotated"
