@@ -36,9 +36,11 @@ static struct warden {
     bool own_proc;
     uint64_t nproc; /* the limit that is set, inherited by what is made */
     uint64_t caps;
+    uint64_t stales; /* so far */
     struct init {
-        pid_t pid;  /* 0: free */
-        bool stale; /* free, but its last command may still be dying in this memory */
+        pid_t pid;      /* 0: free */
+        uint64_t stale; /* free, but its last command may still be dying in this memory: since when,
+                         * counted in such ends; else 0 */
         struct agent_launch launch;
         char *payload; /* what launch points into */
     } inits[INITS_MAX];
@@ -148,7 +150,8 @@ static void read_payload(const struct agent_wire_request *r, const int fds[3], s
     take_strings(l->envp, r->env_count, &at);
 }
 
-/* Stale ones last: a runtime may let a command outlive its killed init by a moment. */
+/* Stale ones last, and of them the one that is so for longest: a runtime may let a command outlive
+ * its killed init by a moment. */
 static struct init *free_init(void)
 {
     struct init *stale = NULL;
@@ -158,12 +161,12 @@ static struct init *free_init(void)
 
         if (!it->pid && !it->stale)
             return it;
-        if (!it->pid && !stale)
+        if (!it->pid && (!stale || it->stale < stale->stale))
             stale = it;
     }
     if (stale) {
         free(stale->payload);
-        stale->stale = false;
+        stale->stale = 0;
     }
     return stale;
 }
@@ -171,9 +174,10 @@ static struct init *free_init(void)
 static void forget(struct init *i)
 {
     i->pid = 0;
-    i->stale = !i->launch.begun;
-    if (i->stale)
+    if (!i->launch.begun) {
+        i->stale = ++warden.stales;
         return;
+    }
     free(i->payload);
     i->payload = NULL;
 }

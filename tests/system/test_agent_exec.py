@@ -324,6 +324,20 @@ class Execute(unittest.TestCase):
             for i, stream in enumerate(others):
                 self.assertEqual(self.box.finish(stream).out, b"x" * 1000 + b"%d\n" % i)
 
+    def test_killed_before_their_exec_more_often_than_there_are_places_they_harm_no_other(self):
+        path = "PATH=" + ":" * 100000  # a look-up of seconds, in the warden's memory
+        for n in range(5):
+            doomed = [self.box.begin("slow", ENV=path) for _ in range(40)]
+            time.sleep(0.05)
+            for stream in doomed:
+                self.box.control.send(peer.KILL, stream)
+            others = [self.box.begin("sh", "-c", 'echo "$1"', "sh", "x" * 30000 + str(i)) for i in range(40)]
+            for stream in doomed:
+                r = self.box.finish(stream)
+                self.assertEqual((r.exit["SIGNAL"], r.out, r.err), (9, b"", b""))
+            for i, stream in enumerate(others):
+                self.assertEqual(self.box.finish(stream).out, b"x" * 30000 + b"%d\n" % i, n)
+
     def test_one_too_many_is_refused(self):
         streams = [self.box.begin("sleep", "50") for _ in range(128)]
         r = self.box.run("true")
