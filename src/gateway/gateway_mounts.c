@@ -260,7 +260,8 @@ static void look_at(struct gateway_mounts *m, struct served *s)
 
     if (!volume_mount_prefix(s->name, key) || !gateway_volume_used(m->g, key))
         return; /* on its way out */
-    dead = volume_mount_is_dead(m->folder, s->name);
+    if (!volume_mount_look(m->folder, s->name, &dead))
+        return; /* on its way in */
     if (dead && !s->dead) {
         metrics_add(m->g->counters, GATEWAY_M_MOUNTS_LOST, METRICS_PLAIN, 1);
         log_warn("a live directory lost its s3fs; sandboxes that have it get errors until they "

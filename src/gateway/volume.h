@@ -91,7 +91,7 @@ void volume_set_agent(const char *path);
 MUST_USE enum sbx_code volume_directory(const struct volume_backend *b, const char *prefix,
                                         const char *mounts, struct arena *a, const char **out,
                                         struct sbx_err *err);
-/* Does anybody use the volume?  Asked while no mount can come or go. */
+/* Does anybody use the volume?  Asked while no mount of it can come or go. */
 typedef bool volume_used_fn(void *arg, const char *prefix);
 /* The mounts of a volume that nobody uses any more; not mounted is fine. */
 MUST_USE enum sbx_code volume_unmount(const char *mounts, const char *prefix, volume_used_fn *used,
@@ -111,9 +111,9 @@ bool volume_mount_prefix(const char *name, char out[VOLUME_KEY_MAX]);
 /* One walk through /proc: pidfds[i] is the process that serves names[i], the caller's to close, or
  * -1.  Asks no file system, so that a storage which does not answer holds up nobody. */
 void volume_mount_servers(const char *mounts, const char *const *names, size_t count, int *pidfds);
-/* Nothing serves it any more.  For one whose process was not found: one that lives but does not
- * answer would be waited for. */
-bool volume_mount_is_dead(const char *mounts, const char *name);
+/* *dead: nothing serves it any more.  For one whose process was not found: one that lives but does
+ * not answer would be waited for.  False: somebody mounts or unmounts the volume just now. */
+MUST_USE bool volume_mount_look(const char *mounts, const char *name, bool *dead);
 /* Takes the dead mount away and makes the volume's live directory anew, unless it is not used. */
 MUST_USE enum sbx_code volume_mount_again(const struct volume_backend *b, const char *prefix,
                                           const char *mounts, const char *name,

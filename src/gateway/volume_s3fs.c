@@ -34,13 +34,63 @@ enum {
     DISK_FREE_MB = 256, /* s3fs leaves so much, and uploads its parts instead of keeping them */
 };
 
-/* One mount at a time: two sandboxes of one volume share what the first one mounted. */
-static pthread_mutex_t mounting = PTHREAD_MUTEX_INITIALIZER;
 static const char *agent; /* set once, before the first mount */
 
 void volume_set_agent(const char *path)
 {
     agent = path;
+}
+
+/* One at a time mounts or unmounts a volume: two sandboxes of it share what the first one mounted.
+ * Other volumes do not wait, as long as the storage of this one may take to answer. */
+struct turn {
+    struct turn *next;
+    const char *prefix; /* the volume; borrowed for the turn */
+};
+
+static struct turns {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    struct turn *all;
+} turns = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL };
+
+/* With the lock. */
+static bool has_turn(const char *prefix)
+{
+    const struct turn *t = turns.all;
+
+    while (t != NULL && strcmp(t->prefix, prefix) != 0)
+        t = t->next;
+    return t != NULL;
+}
+
+/* False: another has it, and there is to be no waiting. */
+static bool take_turn(struct turn *t, const char *prefix, bool wait)
+{
+    bool taken;
+
+    (void)pthread_mutex_lock(&turns.lock);
+    while (wait && has_turn(prefix))
+        (void)pthread_cond_wait(&turns.ended, &turns.lock);
+    taken = !has_turn(prefix);
+    if (taken) {
+        *t = (struct turn){ turns.all, prefix };
+        turns.all = t;
+    }
+    (void)pthread_mutex_unlock(&turns.lock);
+    return taken;
+}
+
+static void end_turn(struct turn *t)
+{
+    struct turn **at = &turns.all;
+
+    (void)pthread_mutex_lock(&turns.lock);
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    (void)pthread_cond_broadcast(&turns.ended);
+    (void)pthread_mutex_unlock(&turns.lock);
 }
 
 static void mount_name(const char *prefix, char out[VOLUME_KEY_MAX])
@@ -148,7 +198,7 @@ static enum sbx_code start_s3fs(const struct volume_backend *b, const char *pref
     return SBX_OK;
 }
 
-/* With `mounting`. */
+/* With the volume's turn. */
 static enum sbx_code mount_it(const struct volume_backend *b, const char *prefix, const char *path,
                               struct sbx_err *err)
 {
@@ -186,10 +236,12 @@ enum sbx_code volume_s3fs_mount(const struct volume_backend *b, const char *pref
                                 const char *mounts, struct arena *a, const char **out,
                                 struct sbx_err *err)
 {
+    struct turn turn;
+
     *out = mount_path(b, prefix, mounts, a);
-    (void)pthread_mutex_lock(&mounting);
+    (void)take_turn(&turn, prefix, true);
     (void)!mount_it(b, prefix, *out, err);
-    (void)pthread_mutex_unlock(&mounting);
+    end_turn(&turn);
     return err->code;
 }
 
@@ -198,19 +250,17 @@ enum sbx_code volume_unmount(const char *mounts, const char *prefix, volume_used
 {
     SCOPED_ARENA struct arena *a = arena_new();
     const char **names;
-    bool dead;
+    struct turn turn;
 
-    (void)pthread_mutex_lock(&mounting);
+    (void)take_turn(&turn, prefix, true);
     (void)volume_mounts(mounts, a, &names);
     for (; err->code == SBX_OK && *names != NULL; names++) {
-        const char *path = arena_printf(a, "%s/%s", mounts, *names);
         char its[VOLUME_KEY_MAX];
 
-        if (volume_mount_prefix(*names, its) && strcmp(its, prefix) == 0 && !used(arg, prefix) &&
-            is_mounted(path, &dead))
-            (void)!unmount(path, err);
+        if (volume_mount_prefix(*names, its) && strcmp(its, prefix) == 0 && !used(arg, prefix))
+            (void)!unmount(arena_printf(a, "%s/%s", mounts, *names), err);
     }
-    (void)pthread_mutex_unlock(&mounting);
+    end_turn(&turn);
     return err->code;
 }
 
@@ -219,18 +269,19 @@ void volume_unmount_others(const char *mounts, volume_used_fn *used, void *arg)
     SCOPED_ARENA struct arena *a = arena_new();
     const char **names;
 
-    (void)pthread_mutex_lock(&mounting);
     (void)volume_mounts(mounts, a, &names);
     for (; *names != NULL; names++) {
         char prefix[VOLUME_KEY_MAX];
         struct sbx_err err = { 0 };
+        bool named = volume_mount_prefix(*names, prefix);
+        struct turn turn;
 
-        if (volume_mount_prefix(*names, prefix) && used(arg, prefix))
-            continue;
-        if (unmount(arena_printf(a, "%s/%s", mounts, *names), &err) != SBX_OK)
+        (void)take_turn(&turn, named ? prefix : *names, true);
+        if (!(named && used(arg, prefix)) &&
+            unmount(arena_printf(a, "%s/%s", mounts, *names), &err) != SBX_OK)
             log_err(LOG_WARN, "a volume stays mounted", &err);
+        end_turn(&turn);
     }
-    (void)pthread_mutex_unlock(&mounting);
 }
 
 size_t volume_mounts(const char *mounts, struct arena *a, const char ***out)
@@ -318,7 +369,7 @@ void volume_mount_servers(const char *mounts, const char *const *names, size_t c
         (void)closedir(d);
 }
 
-/* With `mounting`, or the folder of a mount under way would look dead. */
+/* With the volume's turn, or the folder of a mount under way would look dead. */
 static bool is_dead(const char *path)
 {
     bool dead;
@@ -326,17 +377,19 @@ static bool is_dead(const char *path)
     return !is_mounted(path, &dead) || dead;
 }
 
-bool volume_mount_is_dead(const char *mounts, const char *name)
+bool volume_mount_look(const char *mounts, const char *name, bool *dead)
 {
     SCOPED_ARENA struct arena *a = arena_new();
     const char *path = arena_printf(a, "%s/%s", mounts, name);
+    char prefix[VOLUME_KEY_MAX];
+    struct turn turn;
     struct stat st;
-    bool dead;
 
-    (void)pthread_mutex_lock(&mounting);
-    dead = (stat(path, &st) == 0 || errno != ENOENT) && is_dead(path);
-    (void)pthread_mutex_unlock(&mounting);
-    return dead;
+    if (!volume_mount_prefix(name, prefix) || !take_turn(&turn, prefix, false))
+        return false;
+    *dead = (stat(path, &st) == 0 || errno != ENOENT) && is_dead(path);
+    end_turn(&turn);
+    return true;
 }
 
 enum sbx_code volume_mount_again(const struct volume_backend *b, const char *prefix,
@@ -345,14 +398,15 @@ enum sbx_code volume_mount_again(const struct volume_backend *b, const char *pre
 {
     SCOPED_ARENA struct arena *a = arena_new();
     const char *path = arena_printf(a, "%s/%s", mounts, name);
+    struct turn turn;
 
-    (void)pthread_mutex_lock(&mounting);
+    (void)take_turn(&turn, prefix, true);
     if (used(arg, prefix)) {
         if (is_dead(path))
             (void)!unmount(path, err);
         if (err->code == SBX_OK)
             (void)!mount_it(b, prefix, mount_path(b, prefix, mounts, a), err);
     }
-    (void)pthread_mutex_unlock(&mounting);
+    end_turn(&turn);
     return err->code;
 }

@@ -4,6 +4,8 @@
 import contextlib
 import os
 import signal
+import socket
+import threading
 import time
 
 from harness import Missing, main, skip, wait_for
@@ -173,6 +175,65 @@ class S3(VolumeTest):
         for pid in self.s3fs(volume):
             os.kill(pid, signal.SIGKILL)
         wait_for("s3fs is gone", lambda: not self.s3fs(volume))
+
+    def silent(self):
+        """A storage that takes connections and answers nothing, until the function that is returned is called."""
+        listener, taken = socket.create_server(("127.0.0.1", 0)), []
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(listener.accept()[0])
+
+        def end():
+            listener.shutdown(socket.SHUT_RDWR)
+            for s in [listener, *taken]:
+                s.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return {**self.backend, "endpoint": f"http://127.0.0.1:{listener.getsockname()[1]}"}, end
+
+    def quick_for_others(self):
+        began = time.monotonic()
+        other = self.start("DIRECTORY", "other")
+        self.shell(other, "echo x > /workspace/persist/f")
+        self.delete(other)
+        self.assertLess(time.monotonic() - began, 10)
+
+    def test_a_storage_that_hangs_holds_up_its_own_volumes_only(self):
+        backend, end = self.silent()
+        box = new_id()
+        body = self.deploy_body(accountId=self.account, persistence={**self.persistence("DIRECTORY", "hung"), "backend": backend})
+        answers = []
+        hung = threading.Thread(target=lambda: answers.append(self.call("PUT", f"/v1/sandboxes/{box}", body, timeout=300)))
+        hung.start()
+        try:
+            time.sleep(0.5)
+            self.quick_for_others()
+            self.assertTrue(hung.is_alive())
+        finally:
+            end()
+            hung.join()
+        self.assertEqual(answers[0].status, 503, answers[0])
+
+    def test_an_s3fs_that_hangs_holds_up_its_own_volume_only(self):
+        box, second = self.start("DIRECTORY", "stuck"), new_id()
+        pids = self.s3fs("stuck")
+        time.sleep(1.5)  # what the kernel knows of it is old then
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        hung = threading.Thread(target=lambda: self.start("DIRECTORY", "stuck", box=second))
+        hung.start()
+        try:
+            time.sleep(0.5)
+            self.quick_for_others()
+            self.assertTrue(hung.is_alive())
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            hung.join()
+        self.delete(box)
+        self.delete(second)
 
     def test_a_killed_s3fs(self):
         """Its sandboxes get errors, and each call that comes with credentials mends what it needs: a new sandbox of
