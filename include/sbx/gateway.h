@@ -84,7 +84,8 @@
  *     200 SANDBOX; DELETE goes by /v1/sandboxes/{warmId}; GET lists warm ones with warm: true
  * PUT, DELETE /v1/volumes/{name} {operationId, accountId, backend: BACKEND}
  *     Makes it; purges every object of it.  PUT also hands the backend's credentials over when the
- *     volume's live directory is mounted: they are held in memory as long as it is.  Repeat it freely.
+ *     volume's live directory is mounted: they are held in memory as long as it is, and tried when
+ *     a mount is made again, not by this call.  Repeat it freely.
  * GET  /v1/volumes               {volumes: [{accountId, volumeName}..]}
  *     Mounted live directories whose credentials the gateway does not have: since its start, or since
  *     those that it had did not work (for 5 s, doubled up to 60, it does not ask again).  It makes a

@@ -233,6 +233,8 @@ void gateway_deploy_run(struct gateway_job *job)
         (void)!bring_up(job, &err);
     gateway_volume_mounted(job);
     if (err.code != SBX_OK) {
+        if (!s->in_driver) /* else its release does it */
+            gateway_volume_unmount(g, s);
         deploy_failed(job, &err);
         return;
     }

@@ -300,11 +300,14 @@ volume_used_fn gateway_volume_used;             /* arg: the gateway */
 
 struct gateway_mounts *gateway_mounts_new(struct gateway *g, const char *folder);
 MUST_USE enum sbx_code gateway_mounts_start(struct gateway_mounts *m, struct sbx_err *err);
-void gateway_mounts_free(
-    struct gateway_mounts *m); /* waits for a mount under way; NULL is allowed */
+void gateway_mounts_free(struct gateway_mounts *m); /* a mend under way gives up; NULL is allowed */
 /* Keeps a copy; it goes when nothing of the volume is mounted. */
 void gateway_mounts_lend(struct gateway_mounts *m, const char *key,
                          const struct volume_backend *backend);
+/* Is it mounted, alive or dead?  As of the last look. */
+bool gateway_mounts_have(struct gateway_mounts *m, const char *key);
+/* Nobody uses it any more: a mend under way gives up. */
+void gateway_mounts_leave(struct gateway_mounts *m, const char *key);
 /* Credentials that came did not work: a while passes before they are asked for again. */
 void gateway_mounts_failed(struct gateway_mounts *m, const char *key);
 /* A deploy begins to mount the volume; its sandbox is known to the driver, or it gave up. */

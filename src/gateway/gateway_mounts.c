@@ -12,13 +12,16 @@
 
 /* A live directory on S3 is as alive as the s3fs process behind it.  One thread holds a pidfd of
  * each and looks at them every few seconds; only when one has ended is the mount itself asked,
- * which then answers at once.  What mending takes is kept beside it. */
+ * which then answers at once.  What mending takes is kept beside it.  Each is mended on a thread of
+ * its own, few at once of an account: its storage may take long to answer, or never do. */
 
 enum {
     LOOK_MS = 2000,
     AGAIN_MS = 5000, /* after credentials that did not work; doubled up to */
     AGAIN_MAX_MS = 60000,
     TRIES_MAX = 16,
+    MENDS_MAX = 16, /* at once */
+    MENDS_ACCOUNT = 2,
 };
 
 /* What is known of a volume. */
@@ -27,6 +30,7 @@ struct lent {
     char key[VOLUME_KEY_MAX];
     struct arena *arena;           /* of the backend's strings; NULL: no backend */
     struct volume_backend backend; /* VOLUME_NONE: none */
+    uint64_t serial;               /* of the backend: how many were lent before */
     size_t deploys;                /* that are mounting it */
     int tries;                     /* that failed in a row */
     int64_t again_ms;              /* monotonic: not asked for before */
@@ -39,6 +43,11 @@ struct served {
     int pidfd; /* -1: not found yet, or ended */
     bool dead; /* and that was counted */
     bool there;
+    /* the one that mends it */
+    struct gateway_mounts *mounts;
+    struct thread mender; /* started and joined by the thread; it keeps this in the list */
+    bool mended;          /* it has nothing more to do */
+    atomic_bool give_up;
 };
 
 struct gateway_mounts {
@@ -169,6 +178,7 @@ static void read_folder(struct gateway_mounts *m, struct arena *a)
             s = mem_zalloc(sizeof(*s));
             (void)str_copy(s->name, sizeof(s->name), *names);
             s->pidfd = -1;
+            s->mounts = m;
             s->next = m->served;
             m->served = s;
         }
@@ -178,7 +188,7 @@ static void read_folder(struct gateway_mounts *m, struct arena *a)
     for (struct served **p = &m->served; *p != NULL;) {
         struct served *s = *p;
 
-        if (s->there) {
+        if (s->there || s->mender.started) {
             p = &s->next;
         } else {
             *p = s->next;
@@ -207,7 +217,7 @@ static void find_servers(struct gateway_mounts *m, struct arena *a)
     for (struct served *s = m->served; s != NULL && n < VOLUME_MOUNTS_MAX; s = s->next) {
         if (s->pidfd >= 0 && has_ended(s->pidfd))
             fd_close(&s->pidfd);
-        if (s->pidfd < 0 && !s->dead) {
+        if (s->pidfd < 0 && !s->mender.started && !s->dead) {
             names[n] = s->name;
             who[n++] = s;
         }
@@ -219,38 +229,100 @@ static void find_servers(struct gateway_mounts *m, struct arena *a)
         who[i]->pidfd = pidfds[i];
 }
 
-/* Makes a dead one again, if its credentials are here. */
-static void mend(struct gateway_mounts *m, struct served *s, const char *key)
+static void try_mend(struct gateway_mounts *m, struct served *s, const char *key,
+                     struct sbx_err *err)
 {
     SCOPED_ARENA struct arena *a = arena_new();
     SCOPED(volume_backend_fini) struct volume_backend backend = { 0 };
-    struct sbx_err err = { 0 };
+    uint64_t serial = 0;
     struct lent *l;
 
     (void)pthread_mutex_lock(&m->lock);
     l = lent_find(m, key);
-    if (l != NULL)
+    if (l != NULL) {
         volume_backend_copy(&l->backend, a, &backend);
+        serial = l->serial;
+    }
     (void)pthread_mutex_unlock(&m->lock);
+    backend.give_up = &s->give_up;
     if (backend.kind == VOLUME_NONE)
-        return;
-    (void)!volume_mount_again(&backend, key, m->folder, s->name, gateway_volume_used, m->g, &err);
+        err_put(err, SBX_E_UNAVAILABLE, "the credentials are gone");
+    else
+        (void)!volume_mount_again(&backend, key, m->folder, s->name, gateway_volume_used, m->g,
+                                  err);
     (void)pthread_mutex_lock(&m->lock);
     l = lent_find(m, key);
-    if (l != NULL && err.code != SBX_OK)
+    if (l != NULL && l->serial == serial && err->code != SBX_OK)
         lent_failed(l);
-    else if (l != NULL)
+    else if (l != NULL && err->code == SBX_OK)
         l->tries = 0;
-    s->dead = err.code != SBX_OK;
-    m->look = true;
+    s->dead = err->code != SBX_OK;
     (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* A thread: makes a dead one again. */
+static void mend(void *arg)
+{
+    struct served *s = arg;
+    struct gateway_mounts *m = s->mounts;
+    char key[VOLUME_KEY_MAX];
+    struct sbx_err err = { 0 };
+
+    (void)volume_mount_prefix(s->name, key);
+    try_mend(m, s, key, &err);
     if (err.code != SBX_OK) {
         log_err(LOG_WARN, "a live directory cannot be mounted again yet", &err,
                 LOG_S("volume", key));
-        return;
+    } else {
+        metrics_add(m->g->counters, GATEWAY_M_MOUNTS_MENDED, METRICS_PLAIN, 1);
+        log_info("a live directory is mounted again", LOG_S("volume", key));
     }
-    metrics_add(m->g->counters, GATEWAY_M_MOUNTS_MENDED, METRICS_PLAIN, 1);
-    log_info("a live directory is mounted again", LOG_S("volume", key));
+    (void)pthread_mutex_lock(&m->lock);
+    s->mended = true;
+    m->look = true;
+    (void)pthread_cond_broadcast(&m->wake);
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+static bool may_mend(struct gateway_mounts *m, const char *key)
+{
+    size_t account = strcspn(key, "/"), all = 0, its = 0;
+    const struct lent *l;
+    bool can;
+
+    for (const struct served *s = m->served; s != NULL; s = s->next) {
+        all += s->mender.started;
+        its += s->mender.started && strncmp(s->name, key, account) == 0 && s->name[account] == '.';
+    }
+    (void)pthread_mutex_lock(&m->lock);
+    l = lent_find(m, key);
+    can = !m->stopping && l != NULL && l->backend.kind != VOLUME_NONE && all < MENDS_MAX &&
+          its < MENDS_ACCOUNT;
+    (void)pthread_mutex_unlock(&m->lock);
+    return can;
+}
+
+static void start_mend(struct served *s)
+{
+    struct sbx_err err = { 0 };
+
+    s->mended = false;
+    atomic_store(&s->give_up, false);
+    if (thread_start(&s->mender, "gw-mend", mend, s, &err) != SBX_OK)
+        log_err(LOG_WARN, "a live directory cannot be mounted again yet", &err);
+}
+
+static void end_mends(struct gateway_mounts *m)
+{
+    for (struct served *s = m->served; s != NULL; s = s->next) {
+        bool ended;
+
+        (void)pthread_mutex_lock(&m->lock);
+        ended = s->mended;
+        (void)pthread_mutex_unlock(&m->lock);
+        if (ended)
+            thread_join(&s->mender);
+    }
 }
 
 static void look_at(struct gateway_mounts *m, struct served *s)
@@ -271,18 +343,19 @@ static void look_at(struct gateway_mounts *m, struct served *s)
     (void)pthread_mutex_lock(&m->lock);
     s->dead = dead;
     (void)pthread_mutex_unlock(&m->lock);
-    if (dead)
-        mend(m, s, key);
+    if (dead && may_mend(m, key))
+        start_mend(s);
 }
 
 static void look(struct gateway_mounts *m)
 {
     SCOPED_ARENA struct arena *a = arena_new();
 
+    end_mends(m);
     read_folder(m, a);
     find_servers(m, a);
     for (struct served *s = m->served; s != NULL; s = s->next) {
-        if (s->pidfd < 0)
+        if (s->pidfd < 0 && !s->mender.started)
             look_at(m, s);
     }
 }
@@ -320,9 +393,12 @@ void gateway_mounts_free(struct gateway_mounts *m)
     (void)pthread_cond_broadcast(&m->wake);
     (void)pthread_mutex_unlock(&m->lock);
     thread_join(&m->thread);
+    for (struct served *s = m->served; s != NULL; s = s->next)
+        atomic_store(&s->give_up, true);
     while (m->served != NULL) {
         struct served *next = m->served->next;
 
+        thread_join(&m->served->mender);
         served_free(m->served);
         m->served = next;
     }
@@ -358,9 +434,32 @@ void gateway_mounts_lend(struct gateway_mounts *m, const char *key,
     lent_drop(l);
     l->arena = arena_new();
     volume_backend_copy(backend, l->arena, &l->backend);
+    l->serial++;
     l->again_ms = 0;
     (void)pthread_mutex_unlock(&m->lock);
     gateway_mounts_look(m);
+}
+
+bool gateway_mounts_have(struct gateway_mounts *m, const char *key)
+{
+    bool have;
+
+    (void)pthread_mutex_lock(&m->lock);
+    have = is_mounted(m, key);
+    (void)pthread_mutex_unlock(&m->lock);
+    return have;
+}
+
+void gateway_mounts_leave(struct gateway_mounts *m, const char *key)
+{
+    char its[VOLUME_KEY_MAX];
+
+    (void)pthread_mutex_lock(&m->lock);
+    for (struct served *s = m->served; s != NULL; s = s->next) {
+        if (volume_mount_prefix(s->name, its) && strcmp(its, key) == 0)
+            atomic_store(&s->give_up, true);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
 }
 
 void gateway_mounts_failed(struct gateway_mounts *m, const char *key)

@@ -52,7 +52,10 @@ enum sbx_code gateway_route_volume_make(struct request *req, struct response *re
         return err->code;
     if (backend.kind == VOLUME_DIR)
         (void)!volume_directory(&backend, key, "", request_arena(req), &path, err);
-    else /* a bucket has no folders: that it answers is what can be checked */
+    else if (!gateway_mounts_have(g->mounts, key))
+        /* A bucket has no folders: that it answers is what can be checked.  One whose volume is
+         * mounted is asked by who mends the mount: many may come at once, and must not hold up
+         * other calls when their storage does not answer. */
         (void)!volume_list(&backend, key, request_arena(req), &names, err);
     if (err->code != SBX_OK) {
         gateway_mounts_failed(g->mounts, key);
@@ -150,6 +153,8 @@ void gateway_volume_unmount(struct gateway *g, const struct gateway_sandbox *s)
     if (!s->persistence.directory ||
         volume_key(s->account, s->persistence.volume, NULL, key, &err) != SBX_OK)
         return;
+    if (!gateway_volume_used(g, key))
+        gateway_mounts_leave(g->mounts, key);
     if (volume_unmount(mounts_of(g, a), key, gateway_volume_used, g, &err) != SBX_OK)
         log_err(LOG_WARN, "a volume stays mounted", &err, LOG_S("sandboxId", s->id));
     gateway_mounts_look(g->mounts);

@@ -12,6 +12,7 @@
  * the backend struct.  SBX_E_UNAVAILABLE: the storage does not answer or has no room, worth
  * another try; SBX_E_NOT_FOUND: no such object; SBX_E_FORBIDDEN: the credentials are refused. */
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,6 +39,9 @@ struct volume_backend {
     const char *endpoint, *bucket, *prefix, *region; /* s3; prefix without slashes at its ends */
     const char *access_key;
     struct secret *secret_key; /* owned */
+    /* Borrowed and not copied with it: when it becomes true, what waits for the storage ends soon,
+     * with SBX_E_UNAVAILABLE.  NULL: never. */
+    const atomic_bool *give_up;
 };
 
 /* BACKEND of sbx/gateway.h; strings go into the arena. */
@@ -114,7 +118,8 @@ void volume_mount_servers(const char *mounts, const char *const *names, size_t c
 /* *dead: nothing serves it any more.  For one whose process was not found: one that lives but does
  * not answer would be waited for.  False: somebody mounts or unmounts the volume just now. */
 MUST_USE bool volume_mount_look(const char *mounts, const char *name, bool *dead);
-/* Takes the dead mount away and makes the volume's live directory anew, unless it is not used. */
+/* Takes the dead mount away and makes the volume's live directory anew, unless it is not used.
+ * After a failure the folder of that name is there still. */
 MUST_USE enum sbx_code volume_mount_again(const struct volume_backend *b, const char *prefix,
                                           const char *mounts, const char *name,
                                           volume_used_fn *used, void *arg, struct sbx_err *err);

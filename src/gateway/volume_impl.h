@@ -23,6 +23,11 @@ enum sbx_code volume_s3fs_mount(const struct volume_backend *b, const char *pref
                                 const char *mounts, struct arena *a, const char **out,
                                 struct sbx_err *err);
 
+static inline bool volume_given_up(const struct volume_backend *b)
+{
+    return b->give_up != NULL && atomic_load(b->give_up);
+}
+
 extern const struct volume_ops volume_dir_ops, volume_s3_ops;
 
 #endif

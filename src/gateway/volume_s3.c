@@ -122,7 +122,8 @@ static enum sbx_code call(const struct volume_backend *b, const struct call *c, 
                              .data_arg = c->data_arg,
                              .answer_max = c->on_data != NULL ? SIZE_MAX / 2 : ANSWER_MAX,
                              .timeout_ms = c->timeout_ms,
-                             .stall_timeout_ms = VOLUME_STALL_MS };
+                             .stall_timeout_ms = VOLUME_STALL_MS,
+                             .give_up = b->give_up };
 
     if (url_of(b, c, &url, err) != SBX_OK)
         return err->code;
@@ -144,7 +145,7 @@ static enum sbx_code call(const struct volume_backend *b, const struct call *c, 
         if (one.code == SBX_OK)
             return SBX_OK;
         if (one.code == SBX_E_NOT_FOUND || one.code == SBX_E_FORBIDDEN || c->on_data != NULL ||
-            i + 1 == VOLUME_TRIES || one.code == SBX_E_INTERNAL)
+            i + 1 == VOLUME_TRIES || one.code == SBX_E_INTERNAL || volume_given_up(b))
             return err_set(err, one.code == SBX_E_TIMEOUT ? SBX_E_UNAVAILABLE : one.code, "%s",
                            one.msg);
         (void)poll(NULL, 0, RETRY_MS << i);

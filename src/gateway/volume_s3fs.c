@@ -26,6 +26,7 @@
 enum {
     MOUNT_MS = 30000,
     MOUNT_STEP_MS = 20,
+    GIVE_UP_STEP_MS = 200,
     UNMOUNT_MS = 15000,
     MOUNT_TAG_SIZE = 17,
     CMDLINE_MAX = 16 * 1024,
@@ -154,6 +155,20 @@ static enum sbx_code unmount(const char *path, struct sbx_err *err)
     return SBX_OK;
 }
 
+/* It goes into the background itself. */
+static enum sbx_code await(const struct volume_backend *b, struct process *p, int *status,
+                           struct sbx_err *err)
+{
+    int64_t deadline = time_mono_ms() + MOUNT_MS;
+    enum sbx_code code;
+
+    do {
+        *err = (struct sbx_err){ 0 };
+        code = process_wait(p, GIVE_UP_STEP_MS, status, err);
+    } while (code == SBX_E_TIMEOUT && time_mono_ms() < deadline && !volume_given_up(b));
+    return code;
+}
+
 static enum sbx_code start_s3fs(const struct volume_backend *b, const char *prefix,
                                 const char *path, struct sbx_err *err)
 {
@@ -188,7 +203,7 @@ static enum sbx_code start_s3fs(const struct volume_backend *b, const char *pref
     spec.new_session = true;
     code = process_start(&spec, &p, err);
     if (code == SBX_OK)
-        code = process_wait(&p, MOUNT_MS, &status, err); /* it goes into the background itself */
+        code = await(b, &p, &status, err);
     process_end(&p);
     secret_wipe((char *)(uintptr_t)env[2], strlen(env[2]));
     if (code != SBX_OK || status != 0) {
@@ -215,7 +230,7 @@ static enum sbx_code mount_it(const struct volume_backend *b, const char *prefix
         file_make_dirs(path, 0700, err) == SBX_OK)
         (void)!start_s3fs(b, prefix, path, err);
     while (err->code == SBX_OK && !is_mounted(path, &dead)) {
-        if (time_mono_ms() > deadline)
+        if (time_mono_ms() > deadline || volume_given_up(b))
             err_put(err, SBX_E_UNAVAILABLE, "the volume's storage cannot be mounted");
         (void)poll(NULL, 0, MOUNT_STEP_MS); /* it tells nobody when it is there */
     }
@@ -406,6 +421,8 @@ enum sbx_code volume_mount_again(const struct volume_backend *b, const char *pre
             (void)!unmount(path, err);
         if (err->code == SBX_OK)
             (void)!mount_it(b, prefix, mount_path(b, prefix, mounts, a), err);
+        if (err->code != SBX_OK)
+            (void)mkdir(path, 0700); /* which tells that it is to be mended */
     }
     end_turn(&turn);
     return err->code;

@@ -4,6 +4,7 @@
 /* An HTTP client over libcurl: one "calls" thread drives ten thousand transfers.
  * Shared by sandboxd (gateways, GitHub, JWKS, object storage), the gateway and ctl. */
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -73,6 +74,8 @@ struct net_spec {
     int stall_timeout_ms;   /* no byte either way; 0: none */
     int receive_buffer;     /* bytes, from 1024; 0: 8192 */
     int redirects;          /* at most so many, on the same scheme and host; 0: none */
+    const atomic_bool *give_up; /* of net_request: when it becomes true the call ends within a
+                                 * second, SBX_E_UNAVAILABLE; NULL: never */
 };
 
 struct net_header {

@@ -232,6 +232,12 @@ static void set_trust(struct transfer *t, const struct net_config *config)
     }
 }
 
+static int on_progress(void *arg, curl_off_t down, curl_off_t got, curl_off_t up, curl_off_t sent)
+{
+    (void)down, (void)got, (void)up, (void)sent;
+    return atomic_load((const atomic_bool *)arg) ? 1 : 0;
+}
+
 static void set_limits(struct transfer *t)
 {
     const struct net_spec *s = &t->spec;
@@ -243,6 +249,11 @@ static void set_limits(struct transfer *t)
     if (s->stall_timeout_ms > 0) {
         set_long(t->easy, CURLOPT_LOW_SPEED_LIMIT, 1);
         set_long(t->easy, CURLOPT_LOW_SPEED_TIME, (s->stall_timeout_ms + 999) / 1000);
+    }
+    if (s->give_up != NULL) {
+        set_long(t->easy, CURLOPT_NOPROGRESS, 0);
+        (void)curl_easy_setopt(t->easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+        (void)curl_easy_setopt(t->easy, CURLOPT_XFERINFODATA, (void *)(uintptr_t)s->give_up);
     }
     t->body.max = s->answer_max > 0 ? s->answer_max : NET_ANSWER_DEFAULT;
     t->head.max = NET_HEADER_BYTES_MAX;

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 
-from harness import Missing, main, skip, wait_for
+from harness import Missing, in_parallel, main, skip, wait_for
 from region_rig import new_id
 from s3_server import ROTATED, S3Server
 from volume_rig import VolumeTest
@@ -232,6 +232,65 @@ class S3(VolumeTest):
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
             hung.join()
+        self.delete(box)
+        self.delete(second)
+
+    def lend(self, volume, backend=None):
+        """As the control plane does it."""
+        return self.must("PUT", f"/v1/volumes/{volume}", {"operationId": new_id(), "accountId": self.account,
+                                                          "backend": backend or self.backend})
+
+    def test_mends_that_hang_hold_up_nobody_else(self):
+        names = [f"dead{i}" for i in range(10)]  # more than the gateway has threads for calls
+        boxes = [self.start("DIRECTORY", name) for name in names]
+        mine, self.account = self.account, new_id()
+        theirs, boxes = self.account, [*boxes, self.start("DIRECTORY", "good")]
+        self.region.kill9()
+        self.killed("good")
+        self.account = mine
+        for name in names:
+            self.killed(name)
+        self.region.start()
+        wait_for("all are named", lambda: len(self.must("GET", "/v1/volumes")["volumes"]) == len(boxes), 10)
+        backend, end = self.silent()
+        try:
+            began = time.monotonic()
+            in_parallel(len(names), lambda i: self.lend(names[i], backend))
+            self.must("GET", "/v1/health")
+            self.assertLess(time.monotonic() - began, 5)
+            time.sleep(1)  # they are at it
+            self.account = theirs
+            self.lend("good")
+            wait_for("it is mounted", lambda: self.s3fs("good"), 10)
+            self.account = mine
+            began = time.monotonic()
+            self.delete(boxes[0])
+            self.delete(boxes[1])
+            self.assertLess(time.monotonic() - began, 15)
+            began = time.monotonic()
+            self.region.stop()
+            self.assertLess(time.monotonic() - began, 15)
+        finally:
+            end()
+        self.region.start()
+        for box in boxes[2:]:
+            self.delete(box)
+
+    def test_a_mount_that_dies_while_its_storage_is_away_is_mended_later(self):
+        box = self.start("DIRECTORY", "away")
+        self.shell(box, "echo x > /workspace/persist/f")
+        with socket.socket() as nobody:  # bound, not listening: connections are refused
+            nobody.bind(("127.0.0.1", 0))
+            failed = self.region.log().count("cannot be mounted again yet")
+            self.lend("away", {**self.backend, "endpoint": f"http://127.0.0.1:{nobody.getsockname()[1]}"})
+            self.killed("away")
+            wait_for("it cannot be mounted", lambda: self.region.log().count("cannot be mounted again yet") > failed, 20)
+        wait_for("it is named", lambda: self.must("GET", "/v1/volumes")["volumes"] == [
+            {"accountId": self.account, "volumeName": "away"}], 15)
+        self.lend("away")
+        wait_for("it is mounted", lambda: self.s3fs("away"), 10)
+        second = self.start("DIRECTORY", "away")
+        self.assertEqual(self.shell(second, "cat /workspace/persist/f"), "x\n")
         self.delete(box)
         self.delete(second)
 
