@@ -22,7 +22,7 @@
 enum {
     EXIT_NOT_FOUND = 127,
     EXIT_NOT_EXECUTABLE = 126,
-    SHORT_MS = 3, /* a command that ends within it is not told as started before */
+    SHORT_MS = 10, /* a command that ends within it is not told as started before */
     SIGSET_BYTES = 8,
 };
 
