@@ -41,7 +41,7 @@ void files_key(struct files *fs, const struct files_handle *h, char key[NAMES_KE
  * failed (gVisor's answers Flush by itself), so the upload that tells a writer of a backend that is
  * full or away is that of its first write, and then whenever a file has doubled.  One write and its
  * close are one upload, and a file of n bytes is at most log2(n / FILES_STEP) more. */
-enum { FILES_STEP = 16 * 1024 * 1024 };
+enum { FILES_STEP = 1024 * 1024 };
 bool files_wrote(struct files *fs, struct files_handle *h, uint64_t bytes);
 
 /* A file or folder has another key: what is open below it, too. */

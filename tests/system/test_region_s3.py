@@ -148,9 +148,14 @@ class S3(VolumeTest):
                 got = self.execute(box, ["sh", "-c", f"cd /workspace/persist && {script}"], generation=99, timeoutSeconds=60)
                 self.assertNotEqual(got["exitCode"], 0, got)
                 self.assertIn("error", got["stderr"])
+            with open(os.path.join(self.s3.devices, "fill"), "r+b") as f:  # room for its beginning
+                f.truncate(os.path.getsize(f.name) - (2 << 20))
+            got = self.execute(box, ["sh", "-c", "cd /workspace/persist && head -c 12000000 /dev/zero > bigger"],
+                               generation=99, timeoutSeconds=60)
+            self.assertNotEqual(got["exitCode"], 0, got)
         finally:
             os.unlink(os.path.join(self.s3.devices, "fill"))
-        self.shell(box, "cd /workspace/persist && rm -f new big && cat kept && echo more > more")
+        self.shell(box, "cd /workspace/persist && rm -f new big bigger && cat kept && echo more > more")
         self.assertEqual(self.s3.get("bucket", key + "kept")[:5], b"kept\n")
         self.assertEqual(self.s3.get("bucket", key + "more"), b"more\n")
         self.delete(box)
