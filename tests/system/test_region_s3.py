@@ -77,11 +77,9 @@ class S3(VolumeTest):
 
     def test_directory_mode(self):
         volume = "shared-s3"
-        self.must("PUT", f"/v1/volumes/{volume}",
-                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
+        key = self.volume(volume)
         one = self.start("DIRECTORY", volume)
         two = self.start("DIRECTORY", volume)
-        key = f"some/prefix/{self.account}/{volume}/data/"
         self.shell(one, "cd /workspace/persist && echo hi > f && mkdir d && echo x > d/y")
         self.assertEqual(self.s3.get("bucket", key + "f"), b"hi\n")  # closed, so it is on the backend
         self.assertEqual(self.s3.get("bucket", key + "d/y"), b"x\n")
@@ -101,8 +99,7 @@ class S3(VolumeTest):
             self.assertNotIn(f"{self.account}.{volume}", f.read())
 
     def volume(self, name):
-        self.must("PUT", f"/v1/volumes/{name}",
-                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
+        self.lend(name)
         return f"some/prefix/{self.account}/{name}/data/"
 
     def below(self, key):
@@ -205,12 +202,8 @@ class S3(VolumeTest):
         self.delete(other)
         self.assertLess(time.monotonic() - began, 10)
 
-    def test_a_storage_that_hangs_holds_up_its_own_volumes_only(self):
-        backend, end = self.silent()
-        box = new_id()
-        body = self.deploy_body(accountId=self.account, persistence={**self.persistence("DIRECTORY", "hung"), "backend": backend})
-        answers = []
-        hung = threading.Thread(target=lambda: answers.append(self.call("PUT", f"/v1/sandboxes/{box}", body, timeout=300)))
+    def quick_beside(self, hung, end):
+        """Others are served while the thread hangs; end lets it go."""
         hung.start()
         try:
             time.sleep(0.5)
@@ -219,6 +212,14 @@ class S3(VolumeTest):
         finally:
             end()
             hung.join()
+
+    def test_a_storage_that_hangs_holds_up_its_own_volumes_only(self):
+        backend, end = self.silent()
+        box = new_id()
+        body = self.deploy_body(accountId=self.account, persistence={**self.persistence("DIRECTORY", "hung"), "backend": backend})
+        answers = []
+        hung = threading.Thread(target=lambda: answers.append(self.call("PUT", f"/v1/sandboxes/{box}", body, timeout=300)))
+        self.quick_beside(hung, end)
         self.assertEqual(answers[0].status, 503, answers[0])
 
     def test_an_s3fs_that_hangs_holds_up_its_own_volume_only(self):
@@ -228,15 +229,7 @@ class S3(VolumeTest):
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         hung = threading.Thread(target=lambda: self.start("DIRECTORY", "stuck", box=second))
-        hung.start()
-        try:
-            time.sleep(0.5)
-            self.quick_for_others()
-            self.assertTrue(hung.is_alive())
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
-            hung.join()
+        self.quick_beside(hung, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids])
         self.delete(box)
         self.delete(second)
 
@@ -303,8 +296,7 @@ class S3(VolumeTest):
         """Its sandboxes get errors, and each call that comes with credentials mends what it needs: a new sandbox of
         the volume at once, the old ones by pause and resume; with the region host killed, too."""
         volume = "killed"
-        self.must("PUT", f"/v1/volumes/{volume}",
-                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
+        self.volume(volume)
         both = self.start("BOTH", volume)
         directory = self.start("DIRECTORY", volume)
         for n in (1, 2):
@@ -350,8 +342,7 @@ class S3(VolumeTest):
 
     def test_a_rotated_key_is_taken_by_who_comes_after(self):
         volume = "rotated"
-        self.must("PUT", f"/v1/volumes/{volume}",
-                  {"operationId": new_id(), "accountId": self.account, "backend": self.backend})
+        self.volume(volume)
         old = self.start("DIRECTORY", volume)
         self.shell(old, "echo old > /workspace/persist/old")
         first, self.backend = self.backend, {**self.backend, **ROTATED}
